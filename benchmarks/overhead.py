@@ -42,7 +42,7 @@ from agentrl.records.restarts import Restarts
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.slots import Slots
 from agentrl.training.inputs import algorithm_of
-from agentrl.training.setup import env_plans, rollout_settings
+from agentrl.training.rollouts import env_plans, rollout_settings
 from agentrl.types import Version, WeightManifest
 from benchmarks.timing import Peak, cpu_seconds, last_line, median, memory_bytes
 

@@ -29,7 +29,8 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.task_order import stable_hash
 from agentrl.training.inputs import RunInputs, algorithm_of
-from agentrl.training.setup import env_plans, open_evaluation, rollout_settings
+from agentrl.training.rollouts import env_plans, rollout_settings
+from agentrl.training.setup import open_evaluation
 from agentrl.types import TRAIN, Batch, Trajectory, Version
 from benchmarks.arms import Arm
 from benchmarks.raw import RawBatch, RawRequest, RawVllm

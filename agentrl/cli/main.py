@@ -19,6 +19,7 @@ COMMANDS = {
     "replay": "train a run's trajectories again and compare the weights",
     "show": "look at a run's trajectories",
     "diff": "compare the answers of two evaluations to the same tasks",
+    "plan": "simulate a recorded run on other hardware",
     "export": "write a run's trajectories as JSON lines or Parquet",
     "env": "list, show, check and package environments",
     "serve-rm": "serve a reward model over HTTP",

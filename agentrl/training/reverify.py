@@ -33,7 +33,7 @@ from agentrl.rollout.recording import Recording
 from agentrl.rollout.task_order import epoch_seed, evaluation_seed
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.training.evaluation import is_success
-from agentrl.training.setup import episode_seed, episode_settings
+from agentrl.training.rollouts import episode_seed, episode_settings
 from agentrl.types import EpisodeRequest, SampleId, StopReason, Trajectory
 
 GROUPS = 16

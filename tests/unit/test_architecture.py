@@ -27,6 +27,7 @@ LIGHT = (
     "agentrl.cli.main",
     "agentrl.report.run",
     "agentrl.training.api",
+    "agentrl.planning.simulation.words",
 )
 HEAVY = ("torch", "ray", "vllm", "deepspeed", "transformers")
 

@@ -22,6 +22,7 @@ COMMANDS = (
     "overhead",
     "rollout",
     "sandbox",
+    "simulation",
     "start",
     "sync",
     "tools",

@@ -24,6 +24,7 @@ from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.env import env_config, resolve
 from agentrl.errors import ConfigError
+from agentrl.planning.simulation.changes import SIMULATED
 from agentrl.training.eval_config import is_read
 from agentrl.training.inputs import algorithm_of
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP, ONE_GPU
@@ -136,7 +137,8 @@ def check_command(words: list[str]) -> None:
         [shown] = load(None, of_flags([("env", own[0]), *overrides])).env
         env_config(resolve(shown.name), shown.options)
         return
-    assert words[1] in (*RUNS, "resume") or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] in (*RUNS, "resume", "plan") or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] != "plan" or all(SIMULATED.fullmatch(name) for name, _ in overrides), overrides
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
     if words[1] in RUNS:
@@ -168,6 +170,7 @@ def check_run(config: Config) -> None:
         ("agentrl resume runs/x --lr 3", "lr"),
         ("agentrl show runs/x --steps 3", "no flags"),
         ("agentrl eval runs/x --steps 3", "steps"),
+        ("agentrl plan --simulate runs/x --rollout.max_tokens 3", "max_tokens"),
         ("agentrl env shwo guess", "shwo"),
         ("agentrl env list --all yes", "no flags"),
         ("agentrl env show guess --env.hihg 20", "env.high"),

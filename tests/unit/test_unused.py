@@ -29,7 +29,6 @@ RECORDS = {  # classes whose fields users read, from `agentrl.Run` or from a fil
     "AttemptRow": "a row of the ledger",
     "PublishTimings": "the parts that benchmarks.sync prints",
     "StepReport": "part of a StepRecord",
-    "Timings": "part of a trajectory",
 }
 KIT = "agentrl/env/testing/"  # what only tests of environments read
 CODE = re.compile(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)

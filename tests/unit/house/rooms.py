@@ -39,6 +39,8 @@ ROOMS["packaging"] = ROOMS["env"] | {"env", "hosting", "records"}
 ROOMS["openenv"] = ROOMS["packaging"] | {"packaging", "serving"}
 ROOMS["training"] = set(ROOMS) - {"env.testing"}
 ROOMS["checking"] = ROOMS["env.testing"] | ROOMS["metrics"] | {"env.testing", "metrics"}
+ROOMS["planning"] = {"types", "errors", "config"}
+ROOMS["planning.simulation"] = {"types", "errors", "config", "records", "algorithms", "rollout", "metrics", "training"}
 ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 # Everything that authors import: environments, algorithms, tools, examples, code of the docs. Nothing deeper.
 PUBLIC = {

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[3]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-INNER_ROOMS = ("agentrl.env.testing",)
-"""Folders of a room that are rooms of their own: the testing kit runs what training runs."""
+INNER_ROOMS = ("agentrl.env.testing", "agentrl.planning.simulation")
+"""Folders of a room that are rooms of their own: the testing kit and the simulation run what training runs."""
 
 
 def room_of(module: str) -> str:

@@ -17,7 +17,8 @@ from agentrl.metrics.trackers import evaluation_scalars, step_scalars
 from agentrl.report.curves import learning
 from agentrl.report.words import env_progress, evaluation_words, step_words
 from agentrl.training.inputs import algorithm_of
-from agentrl.training.setup import env_plans, evaluation_of, rollout_settings
+from agentrl.training.rollouts import env_plans, rollout_settings
+from agentrl.training.setup import evaluation_of
 from agentrl.types import Batch, DroppedSample, EpisodeRequest, Group, Signal, StopReason, Trajectory, Version
 from tests.unit.records.synthetic import learner_report, trajectory
 

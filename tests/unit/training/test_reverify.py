@@ -25,7 +25,7 @@ from agentrl.roles.spec import specs_of
 from agentrl.rollout.task_order import epoch_seed, evaluation_seed
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.training.reverify import Choice, plans_of
-from agentrl.training.setup import episode_seed, episode_settings
+from agentrl.training.rollouts import episode_seed, episode_settings
 from agentrl.types import HELD_OUT, TRAIN, EpisodeRequest, SampleId, Trajectory
 from tests.unit.hosting.venvs import made_venv
 from tests.unit.rollout.cases import Listening

@@ -23,8 +23,8 @@ from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.loop import closing
 from agentrl.training.replay import ReplayPlan, stored_batches
+from agentrl.training.rollouts import env_plans, rollout_settings
 from agentrl.training.session import Session
-from agentrl.training.setup import env_plans, rollout_settings
 from agentrl.types import (
     EpisodeRequest,
     Segment,

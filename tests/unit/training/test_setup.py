@@ -7,7 +7,8 @@ import pytest
 from agentrl.algorithms import algorithms
 from agentrl.config.schema import Config
 from agentrl.training.inputs import algorithm_of
-from agentrl.training.setup import env_plans, evaluation_of, rollout_settings
+from agentrl.training.rollouts import env_plans, rollout_settings
+from agentrl.training.setup import evaluation_of
 
 
 def config(**sections: object) -> Config:

@@ -1,0 +1,63 @@
+"""Changes of a recorded run's configuration that a simulation can follow, and the threads that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.config.keys import keys
+from agentrl.config.loading import load, of_arguments
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+
+SIMULATED = re.compile(
+    r"rollout\.(max_staleness|on_stale|prompts|group_size|workers|concurrency)|"
+    r"engine\.(count|threads|max_num_seqs|prefix_caching|placement)|learner\.(ranks|threads)"
+)
+"""Keys that change who waits for whom, but neither the episodes nor the work of a token."""
+THREADS = ("engine.threads", "learner.threads")
+
+
+def changed(recorded: Config, changes: Mapping[str, Any], cores: int = 0) -> Config:
+    """Return the recorded configuration with other values for some keys, on a machine with so many CPU cores.
+
+    `cores` 0: as many as the recorded machine. Raises ConfigError for keys that a simulation cannot follow, and for
+    layouts that a run refuses.
+    """
+    config = load(recorded, of_arguments(changes))
+    if unknown := [key for key in changes if not SIMULATED.fullmatch(key)]:
+        known = ", ".join(key for key in keys() if SIMULATED.fullmatch(key))
+        raise ConfigError(
+            f"a simulation repeats the recorded episodes and cannot follow {', '.join(unknown)}: record a run with "
+            f"that setting. It follows {known}"
+        )
+    is_by_rule = recorded == with_threads(recorded, cores_of(recorded))
+    if config.device == "cpu" and is_by_rule and not any(key in changes for key in THREADS):
+        config = with_threads(config, cores or cores_of(recorded))
+    _check(config)
+    return config
+
+
+def _check(config: Config) -> None:
+    engine, ranks = config.engine, config.learner.ranks
+    if engine.placement != "colocate":
+        return
+    if config.rollout.max_staleness:
+        raise ConfigError("rollout.max_staleness above 0 samples during updates: set engine.placement separate")
+    if engine.tensor_parallel > 1 or engine.count != ranks:
+        raise ConfigError("engine.placement colocate needs engine.tensor_parallel 1 and engine.count = learner.ranks")
+
+
+def cores_of(config: Config) -> int:
+    """Return how many CPU cores a run used, by its threads."""
+    engines, learner = config.engine.count * config.engine.threads, config.learner.ranks * config.learner.threads
+    return max(engines, learner) * (2 if config.rollout.max_staleness else 1)
+
+
+def with_threads(config: Config, cores: int) -> Config:
+    """Return the configuration with the threads that a run on a CPU with so many cores chooses (config/resolve.py)."""
+    share = cores if config.rollout.max_staleness == 0 else cores // 2
+    engine = config.engine.model_copy(update={"threads": max(1, share // config.engine.count)})
+    learner = config.learner.model_copy(update={"threads": max(1, share // config.learner.ranks)})
+    return config.model_copy(update={"engine": engine, "learner": learner})

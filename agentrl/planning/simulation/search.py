@@ -1,0 +1,112 @@
+"""Search for the layout of a larger machine that trains the most samples per second within a bound of staleness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.config.loading import load, of_arguments
+from agentrl.config.schema import Config
+from agentrl.config.validate import counted
+from agentrl.errors import ConfigError
+from agentrl.planning.simulation.calibration import Calibration
+from agentrl.planning.simulation.changes import changed
+from agentrl.planning.simulation.forecast import Forecast, forecast
+
+BOUND = 4
+"""The bound of staleness if none is given."""
+SAME = 0.02
+"""Two layouts whose speeds differ by less than this share are equally fast."""
+STEPS = 12
+EIGHTHS = 8
+MAX_STALENESS = "rollout.max_staleness"
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a run may use: so many GPUs, or so many CPU cores."""
+
+    gpus: int = 0
+    cores: int = 0
+
+    def __str__(self) -> str:
+        return counted(self.gpus, "GPU") if self.gpus else counted(self.cores, "CPU core")
+
+
+Changes = dict[str, Any]
+
+
+def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, Any], seed: int = 0) -> list[Forecast]:
+    """Return the forecasts of the layouts that fit the hardware, the best first.
+
+    `changes` are kept, but for `rollout.max_staleness`, which is the bound. Layouts that are equally fast are ordered
+    by staleness, then by processes. Raises ConfigError if no layout fits.
+    """
+    recorded = calibration.run.config
+    _check(recorded, hardware)
+    changed(recorded, {**changes, MAX_STALENESS: 0}, hardware.cores)  # refuses what no layout may have
+    found = [
+        forecast(calibration, changed(recorded, layout, hardware.cores), hardware.cores, STEPS, seed)
+        for layout in layouts(recorded, hardware, changes)
+    ]
+    if not found:
+        raise ConfigError(f"no layout fits {hardware}: give more, or change fewer settings")
+    ranked = sorted(found, key=lambda one: -one.samples_per_s)
+    best = ranked[0].samples_per_s
+    return sorted(ranked, key=lambda one: (one.samples_per_s < best * (1 - SAME), *_cost(one, best)))
+
+
+def _check(recorded: Config, hardware: Hardware) -> None:
+    device, flag = ("CPUs", "--cores") if recorded.device == "cpu" else ("GPUs", "--gpus")
+    if bool(hardware.gpus) != (device == "GPUs"):
+        raise ConfigError(f"the run was recorded on {device}, which say nothing about {hardware}: give {flag}")
+
+
+def _cost(one: Forecast, best: float) -> tuple[float, ...]:
+    """Return what decides between layouts: of fast ones the freshest and smallest, of the others the speed."""
+    layout = one.layout
+    if one.samples_per_s < best * (1 - SAME):
+        return (-one.samples_per_s,)
+    return layout.max_staleness, layout.engines + layout.ranks, layout.workers
+
+
+def layouts(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) -> Iterator[Changes]:
+    """Yield the changes of each layout that fits the hardware."""
+    bound = load(recorded, of_arguments(changes)).rollout.max_staleness if MAX_STALENESS in changes else BOUND
+    for staleness in ages(bound):
+        for placed in _placed(recorded, hardware, changes, staleness):
+            layout = {**changes, MAX_STALENESS: staleness, **placed}
+            most = max(recorded.rollout.workers, placed["engine.count"])
+            given = changes.get("rollout.workers")
+            for workers in [given] if given else sorted({recorded.rollout.workers, most}):
+                yield {**layout, "rollout.workers": workers}
+
+
+def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], staleness: int) -> Iterator[Changes]:
+    """Yield how many engines and ranks there are, and whether they share GPUs."""
+    if not hardware.gpus:
+        share = hardware.cores if staleness == 0 else hardware.cores // 2
+        yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
+        return
+    gpus, size = hardware.gpus, recorded.engine.tensor_parallel
+    placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
+    if placement != "colocate":
+        for learners in _counts(gpus, ranks or (gpus - engines * size if engines else None)):
+            count = engines or (gpus - learners) // size
+            if 0 < count * size <= gpus - learners:
+                yield {"engine.count": count, "learner.ranks": learners, "engine.placement": "separate"}
+    if placement != "separate" and staleness == 0 and size == 1 and {engines, ranks} <= {None, gpus}:
+        yield {"engine.count": gpus, "learner.ranks": gpus, "engine.placement": "colocate"}
+
+
+def _counts(below: int, given: int | None) -> list[int]:
+    """Return the numbers of processes to try: all below a small number, eighths of a larger one, or the given one."""
+    if given is not None:
+        return [given] if 0 < given < below else []
+    return list(range(1, below)) if below <= EIGHTHS else sorted({below * n // EIGHTHS for n in range(1, EIGHTHS)})
+
+
+def ages(bound: int) -> list[int]:
+    """Return the values of `max_staleness` to try: all up to 4, then doubled ones, and the bound itself."""
+    return sorted({*range(min(bound, BOUND) + 1), *(age for age in (8, 16, 32, 64) if age < bound), bound})

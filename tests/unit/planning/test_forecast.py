@@ -1,0 +1,200 @@
+"""Forecasts add up, follow the settings that they can follow, and say where they go beyond what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentrl.config.machine import Machine
+from agentrl.config.resolve import resolve_run
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+from agentrl.metrics.step import PhaseSeconds
+from agentrl.planning.simulation.calibration import LearnerRates
+from agentrl.planning.simulation.changes import changed, cores_of, with_threads
+from agentrl.planning.simulation.cluster import Speeds, crowding, speeds
+from agentrl.planning.simulation.engine import EngineRates
+from agentrl.planning.simulation.forecast import StepTimes, check, forecast, simulate
+from agentrl.planning.simulation.recorded import RecordedRun, read
+from agentrl.types import SampleId
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.planning.rehearsed import EPOCH, rehearse
+from tests.unit.planning.workshop import calibration, config, episode, group, pair
+
+SHARED = EngineRates(step_s=0.0, request_s=0.1, prefill_s=0.0)
+LEARNER = LearnerRates(2.0, 0.05)
+
+
+def test_a_forecast_adds_up() -> None:
+    found = forecast(calibration([pair(10)], SHARED, LEARNER, publish_s=0.5), config())
+    assert found.times.mean_s == pytest.approx(8.5)
+    assert found.times.p90_s == pytest.approx(8.5)
+    assert found.times.phases.total == pytest.approx(found.times.mean_s)
+    assert found.samples_per_s == pytest.approx(4 / 8.5)
+    assert found.staleness == (1.0,)
+    assert (found.stale, found.filtered) == (0.0, 0.0)
+    assert found.idle.engines == pytest.approx(4.5 / 8.5)
+    assert found.idle.learner == pytest.approx(4.5 / 8.5)
+    assert found.idle.workers == pytest.approx(1.0)
+    assert found.notes == ()
+
+
+def test_shares_of_dropped_samples_are_shares_of_those_that_came_back() -> None:
+    groups = [pair(10), group(episode(10), episode(10))]
+    chosen = config(algorithm__name="grpo", algorithm__filter_zero_variance=True)
+    found = forecast(calibration(groups, SHARED, LEARNER, chosen), chosen)
+    assert found.filtered == pytest.approx(0.5, abs=0.03)
+
+
+def test_step_times_have_a_mean_a_percentile_and_phases() -> None:
+    times = StepTimes.of([PhaseSeconds(rollout=float(n), learn=1.0) for n in range(1, 11)])
+    assert (times.steps, times.mean_s, times.p90_s) == (10, 6.5, 10.0)
+    assert (times.phases.rollout, times.phases.learn) == (5.5, 1.0)
+
+
+# --- a recorded run ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    source = calibration([pair(n) for n in range(6, 16)], SHARED, LEARNER, publish_s=0.5)
+    return read(rehearse(tmp_path_factory.mktemp("forecast") / "run", source, config(), 24).path)
+
+
+def test_the_second_half_of_a_run_is_predicted_by_the_first(run: RecordedRun) -> None:
+    found = check(run)
+    assert (found.first_step, found.last_step, found.real.steps) == (13, 24, 12)
+    assert abs(found.error) < 0.05
+
+
+def joined(first: RecordedRun, second: RecordedRun) -> RecordedRun:
+    """A run whose second half is another run."""
+    count, groups = len(first.steps), 1 + max(attempt.sample.group for attempt in first.attempts)
+    later_s = first.steps[-1].at - EPOCH
+    steps = [replace(s, step=s.step + count, at=s.at + later_s, version=f"0.{s.step + count}") for s in second.steps]
+    attempts = [
+        replace(
+            a,
+            sample=SampleId(a.sample.group + groups, a.sample.member),
+            dispatched_at=a.dispatched_at + later_s,
+            ended_at=a.ended_at + later_s,
+            ended_in=a.ended_in + count if a.ended_in else 0,
+            trained_in=a.trained_in + count if a.trained_in else None,
+        )
+        for a in second.attempts
+    ]
+    return replace(first, steps=(*first.steps, *steps), attempts=(*first.attempts, *attempts))
+
+
+def test_a_policy_that_changed_shows_in_the_replay(run: RecordedRun, tmp_path: Path) -> None:
+    source = calibration([pair(n) for n in range(2, 5)], SHARED, LEARNER, publish_s=0.5)
+    shorter = read(rehearse(tmp_path / "run", source, config(), 24).path)
+    found = check(joined(run, shorter))
+    assert found.error > 0.5
+    assert found.replayed.mean_s == pytest.approx(found.real.mean_s, rel=0.06)
+
+
+def test_a_run_is_simulated_from_its_folder_with_changes(run: RecordedRun) -> None:
+    plain, twice = simulate(run.folder), simulate(run.folder, changes={"rollout.prompts": 4})
+    assert (plain.layout.prompts, twice.layout.prompts) == (2, 4)
+    assert twice.times.phases.rollout == pytest.approx(2 * plain.times.phases.rollout, rel=0.2)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run in"):
+        simulate(tmp_path)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def machine(cores: int) -> Machine:
+    return replace(LAPTOP, cores=cores)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("engines", [1, 2, 4])
+def test_threads_are_those_that_a_run_chooses(cores: int, staleness: int, engines: int) -> None:
+    unresolved = Config.model_validate(
+        {"device": "cpu", "engine": {"count": engines, "kv_cache_gib": 1}, "rollout": {"max_staleness": staleness}}
+    )
+    resolved = resolve_run(unresolved, replace(machine(cores), memory_gib=512.0))
+    found = with_threads(unresolved, cores)
+    assert (found.engine.threads, found.learner.threads) == (resolved.engine.threads, resolved.learner.threads)
+
+
+def test_threads_follow_the_staleness_the_engines_and_the_cores() -> None:
+    assert cores_of(config()) == 2
+    stale = changed(config(), {"rollout.max_staleness": 1})
+    assert (stale.engine.threads, stale.learner.threads) == (1, 1)
+    assert cores_of(stale) == 2
+    two = changed(config(), {"engine.count": 2}, cores=8)
+    assert (two.engine.threads, two.learner.threads) == (4, 8)
+
+
+def test_threads_that_were_set_by_hand_stay() -> None:
+    odd = config(engine__threads=1)
+    assert changed(odd, {"rollout.max_staleness": 1}).engine.threads == 1
+    assert changed(config(), {"rollout.max_staleness": 1, "engine.threads": 2}).engine.threads == 2
+
+
+def test_a_setting_that_changes_the_episodes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cannot follow rollout.max_tokens, learner.lr: .* rollout.prompts"):
+        changed(config(), {"rollout.max_tokens": 8, "learner.lr": 1.0, "rollout.prompts": 3})
+    with pytest.raises(ConfigError, match=r"rollout.prompts must be greater"):
+        changed(config(), {"rollout.prompts": 0})
+    with pytest.raises(ConfigError, match=r"unknown key 'rollout.promts'"):
+        changed(config(), {"rollout.promts": 3})
+
+
+def test_layouts_that_a_run_refuses_are_refused() -> None:
+    shared = config(engine__placement="colocate")
+    with pytest.raises(ConfigError, match="samples during updates"):
+        changed(shared, {"rollout.max_staleness": 1})
+    with pytest.raises(ConfigError, match=r"engine.count = learner.ranks"):
+        changed(shared, {"engine.count": 2})
+
+
+def test_speeds_on_cpus_follow_the_threads() -> None:
+    assert speeds(config(), config(), 2) == Speeds()
+    half = config(engine__threads=1, learner__threads=1, rollout__max_staleness=1)
+    assert speeds(config(), half, 2) == Speeds(0.5, 0.5, 0.5)
+    assert speeds(config(), config(learner__ranks=2, learner__threads=1), 2) == Speeds(1.0, 0.5, 1.0)
+
+
+def test_more_threads_than_cores_slow_all_of_them() -> None:
+    crowded = config(rollout__max_staleness=1)
+    assert crowding(crowded, 2) == 2.0
+    assert crowding(config(), 2) == 1.0
+    assert speeds(config(), crowded, 2) == Speeds(0.5, 0.5, 0.5)
+
+
+def test_ranks_on_gpus_share_the_tokens() -> None:
+    recorded = config().model_copy(update={"device": "cuda"})
+    more = recorded.model_copy(update={"learner": recorded.learner.model_copy(update={"ranks": 4})})
+    assert speeds(recorded, more, 0) == Speeds(1.0, 1.0, 4.0)
+
+
+# --- notes ------------------------------------------------------------------------------------------------------
+
+
+def test_loads_far_beyond_the_recorded_ones_are_noted() -> None:
+    calibrated = replace(calibration([pair(10)], SHARED, LEARNER), most_requests=4, most_tokens=40)
+    assert forecast(calibrated, config()).notes == ()
+    notes = forecast(calibrated, config(rollout__prompts=8)).notes
+    assert notes == (
+        "an engine has 16 requests at once, 4.0 times as many as recorded",
+        "a learner rank trains 160 tokens in a step, 4.0 times as many as recorded",
+    )
+    [engine, learner] = forecast(calibrated, config(engine__threads=1, learner__threads=1)).notes
+    assert engine == "an engine has 1 thread, not 2 as recorded, and is taken to be 0.5 times as fast"
+    assert learner.startswith("a learner rank has 1 thread")
+
+
+def test_a_handover_of_gpus_that_was_not_recorded_is_noted() -> None:
+    calibrated = calibration([pair(10)], SHARED, LEARNER)
+    [note] = forecast(calibrated, config(engine__placement="colocate")).notes
+    assert "hand GPUs to each other" in note
