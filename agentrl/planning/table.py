@@ -1,0 +1,118 @@
+"""A plan as plain text, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
+
+from agentrl.config.machine import GIB
+from agentrl.config.validate import counted
+from agentrl.planning.duration import Load
+from agentrl.planning.hardware import LINK_SHARE, MEMORY_SHARE, PREFILL_SHARE, TRAINING_SHARE
+from agentrl.planning.need import Fit, Item, Need
+from agentrl.planning.plan import Plan
+from agentrl.planning.remedy import Change, Remedy
+
+SHOWN = 4
+"""The largest items of a need that the text names."""
+
+
+def text_of(plan: Plan, chosen: tuple[Change, ...] = (), remedy: Remedy | None = None) -> str:
+    """Return the text of a plan; `chosen` are the values that were left to the plan and make it fit."""
+    lines = [*_head(plan, chosen), "", *_memory(plan)]
+    if plan.seconds:
+        lines += ["", *_seconds(plan)]
+    lines += ["", *_verdict(plan, remedy)]
+    return "\n".join(lines)
+
+
+def json_of(plan: Plan, chosen: tuple[Change, ...] = (), remedy: Remedy | None = None) -> str:
+    """Return the same as JSON, in bytes and seconds."""
+    needs = [
+        asdict(need) | {"phase": need.phase.value, "nbytes": need.nbytes, "fit": need.fit.value} for need in plan.needs
+    ]
+    return json.dumps(
+        {
+            "model": plan.config.model.name,
+            "parameters": plan.models.policy.parameters,
+            "gpu": plan.hardware.kind.name if plan.config.device == "cuda" else None,
+            "chosen": [str(change) for change in chosen],
+            "needs": needs,
+            "seconds": {one.phase.value: round(one.seconds, 3) for one in plan.seconds},
+            "step_s": round(plan.step_s, 3),
+            "fit": plan.fit.value,
+            "remedy": [str(change) for change in remedy.changes] if remedy else None,
+        },
+        indent=1,
+    )
+
+
+def _head(plan: Plan, chosen: tuple[Change, ...]) -> Iterator[str]:
+    config, shape, hardware = plan.config, plan.models.policy, plan.hardware
+    yield f"{config.model.name}: {_count(shape.parameters)} parameters, {shape.layers} layers, {config.model.dtype}"
+    if config.device == "cuda":
+        machines = f"{hardware.nodes} machines with " if hardware.nodes > 1 else ""
+        gpus = f"{hardware.gpus} x {hardware.kind.name} of {hardware.gpu_gib:.1f} GiB"
+        where = f"on {machines}{gpus}, {config.engine.placement}"
+    else:
+        where = f"on CPUs with {hardware.host_gib:.1f} GiB of memory"
+    split = f" of {config.engine.tensor_parallel} GPUs" if config.engine.tensor_parallel > 1 else ""
+    engines = f"{counted(config.engine.count, 'engine')}{split}"
+    learner = f"{counted(config.learner.ranks, 'learner rank')} at ZeRO stage {config.learner.stage}"
+    yield f"{engines}, {learner}, {where}" if plan.models.learns else f"{engines}, {where}"
+    if chosen:
+        yield f"chosen, because the defaults do not fit: {' '.join(map(str, chosen))}"
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    yield "GiB of each device at the peak of a phase"
+    width = max(len(_device(need)) for need in plan.needs)
+    for _, needs in groupby(plan.needs, key=_device):
+        for number, need in enumerate(needs):
+            device = "" if number else _device(need)
+            sizes = f"{need.nbytes / GIB:6.1f} of {need.capacity / GIB:6.1f}"
+            yield f"{device:<{width}}  {need.phase.value:<11}  {sizes}  {need.fit.value:<12}  {_items(need)}".rstrip()
+
+
+def _device(need: Need) -> str:
+    return f"{need.device} x {need.count}" if need.count > 1 else need.device
+
+
+def _items(need: Need) -> str:
+    largest = sorted(need.items, key=lambda item: -item.nbytes)
+    shown = largest if len(largest) <= SHOWN + 1 else largest[:SHOWN]
+    rest = sum(item.nbytes for item in largest[len(shown) :])
+    shown = [*shown, Item("other", rest)] if rest else shown
+    return ", ".join(f"{item.name} {item.nbytes / GIB:.1f}" for item in shown)
+
+
+def _seconds(plan: Plan) -> Iterator[str]:
+    load = Load.of(plan.config, plan.prompt_tokens)
+    yield f"seconds of a step: {load.sequences} samples, {load.prompt} tokens of prompt and {load.response} of response"
+    phases = "  ".join(f"{one.phase.value} {one.seconds:.1f}" for one in plan.seconds)
+    together = "in part at the same time" if plan.config.rollout.max_staleness else "one after the other"
+    yield f"{phases}  together {plan.step_s:.1f}, {together}"
+    kind = plan.hardware.kind
+    flops, memory, link = kind.flops / 1e12, kind.memory_rate / 1e12, kind.link_rate / 1e9
+    yield f"by {kind.source}: {flops:.0f} TFLOP/s, {memory:.2f} TB/s, links of {link:.0f} GB/s; of these, training reaches"
+    yield f"{TRAINING_SHARE:.0%}, reading prompts {PREFILL_SHARE:.0%}, memory {MEMORY_SHARE:.0%}, links {LINK_SHARE:.0%}"
+
+
+def _verdict(plan: Plan, remedy: Remedy | None) -> Iterator[str]:
+    if plan.fit is not Fit.EXCEEDS:
+        tight = ": the estimate is above what there is, but by less than it may be off"
+        yield f"{plan.fit.value}{tight if plan.fit is Fit.TIGHT else ''}"
+        return
+    yield f"{plan.fit.value}: {', '.join(need.device for need in plan.exceeding)}"
+    if remedy is None:
+        yield "no setting on this hardware fits"
+        return
+    yield f"nearest setting that fits: {remedy.flags}"
+    if any(change.key == "lora.rank" for change in remedy.changes):
+        yield "it trains adapters in place of all weights"
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
