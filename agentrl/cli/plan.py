@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agentrl.cli.flags import MODEL, Parser, parse
@@ -14,7 +15,7 @@ from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit
 from agentrl.planning.plan import PROMPT_TOKENS, Plan
-from agentrl.planning.remedy import fastest, nearest
+from agentrl.planning.remedy import Change, Remedy, fastest, remedies
 from agentrl.planning.table import json_of, text_of
 from agentrl.records.checkpoints import of_newest
 
@@ -31,16 +32,16 @@ def run(words: list[str]) -> int:
     machine = _machine(given)
     config = resolve_run(requested, machine)
     plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine, given.nodes), given.prompt_tokens)
-    chosen = remedy = None
-    if plan.fit is not Fit.FITS:
-        chosen = fastest(requested, machine, plan)
-    if chosen:
-        plan = chosen.plan
-    elif plan.fit is Fit.EXCEEDS:
-        remedy = nearest(requested, machine, plan)
-    show = json_of if given.json else text_of
-    print(show(plan, chosen.changes if chosen else (), remedy))
+    if plan.fit is not Fit.FITS and (chosen := fastest(requested, machine, plan)):
+        _print(given, chosen.plan, chosen.changes)
+        return 0
+    found = remedies(requested, machine, plan) if plan.fit is Fit.EXCEEDS else ()
+    _print(given, plan, (), found)
     return 2 if plan.fit is Fit.EXCEEDS else 0
+
+
+def _print(given: argparse.Namespace, plan: Plan, chosen: Sequence[Change], found: Sequence[Remedy] = ()) -> None:
+    print((json_of if given.json else text_of)(plan, chosen, found))
 
 
 def _options() -> Parser:

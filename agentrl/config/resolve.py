@@ -70,8 +70,9 @@ def _arranged(config: Config, gpus: int) -> Config:
     most = max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # every rank needs a sample
     count, ranks = engine.count, learner.ranks
     may_share = gpus > 0 and split == 1 and engine.placement != "separate" and rollout.max_staleness == 0
-    is_unset, are_few = not (count or ranks), free < max(1, count) + max(1, ranks)
-    if may_share and (engine.placement == "colocate" or is_unset or are_few):
+    would_wait = not (count or ranks) and free < 2 * most
+    are_few = free < max(1, count) + max(1, ranks)
+    if may_share and (engine.placement == "colocate" or would_wait or are_few):
         ranks = ranks or min(count or max(1, free), most)
         count = count or ranks
     else:

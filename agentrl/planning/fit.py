@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentrl.config.machine import GIB, Machine
 from agentrl.config.models import config_json
 from agentrl.config.resolve import resolve_run
@@ -12,7 +14,7 @@ from agentrl.planning.meta import read_shape
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit, Need
 from agentrl.planning.plan import Plan
-from agentrl.planning.remedy import Remedy, fastest, nearest
+from agentrl.planning.remedy import Remedy, fastest, remedies
 from agentrl.planning.shape import ModelShape
 
 
@@ -38,15 +40,14 @@ def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:
         return chosen.plan
     if plan.fit is Fit.TIGHT:
         return plan
-    raise ConfigError(refusal(plan, nearest(requested, machine, plan)))
+    raise ConfigError(_refusal(plan, remedies(requested, machine, plan)))
 
 
-def refusal(plan: Plan, remedy: Remedy | None) -> str:
+def _refusal(plan: Plan, found: Sequence[Remedy]) -> str:
     """Return why a plan does not fit, a line for each device, and what to do."""
-    lines = [_too_little(need) for need in plan.exceeding]
-    advice = f"nearest setting that fits: {remedy.flags}" if remedy else "no setting fits: use GPUs with more memory"
-    advice = advice if plan.config.device == "cuda" or remedy else "no setting fits: use a smaller model"
-    return "\n".join([*lines, f"{advice} (`agentrl plan` shows the arithmetic)"])
+    larger = "GPUs with more memory" if plan.config.device == "cuda" else "a smaller model"
+    advice = [remedy.advice for remedy in found] or [f"no setting fits: use {larger}"]
+    return "\n".join([*map(_too_little, plan.exceeding), *advice, "`agentrl plan` shows the arithmetic"])
 
 
 def _too_little(need: Need) -> str:

@@ -36,7 +36,7 @@ def read_shape(config_json: Path) -> ModelShape:
     cached = cache_folder() / "shapes" / f"{_digest(text)}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         return _from_json(cached.read_text())
-    shape = _built(config_json.parent)
+    shape = built_shape(config_json.parent)
     with suppress(OSError):
         _write(cached, json.dumps(asdict(shape), indent=1))
     return shape
@@ -61,8 +61,8 @@ def _write(path: Path, text: str) -> None:
     Path(file.name).rename(path)
 
 
-def _built(folder: Path) -> ModelShape:
-    """Build the model without memory and count."""
+def built_shape(folder: Path) -> ModelShape:
+    """Return the shape of the model in a folder with a config.json: it is built without memory. Raises ConfigError."""
     try:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM

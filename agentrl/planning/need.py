@@ -18,15 +18,16 @@ class Phase(Enum):
 
 
 class Fit(Enum):
-    """Whether a need is met: `TIGHT` is more than there is, but by less than an estimate may be off."""
+    """Whether a need is met: `TIGHT` may fit or not, because the estimate may be off."""
 
     FITS = "fits"
     TIGHT = "tight"
     EXCEEDS = "does not fit"
 
 
-MARGIN = 0.15
-"""By how much an estimate may be off (tests/real/test_plan.py): only what exceeds a device by more is refused."""
+ROOM, MARGIN = 0.05, 0.15
+"""The share of a device that is left free, and by how much an estimate may be off (tests/real/test_plan.py): a run is
+refused only if it exceeds a device by more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Need:
     @property
     def fit(self) -> Fit:
         """Whether it fits."""
-        if self.nbytes <= self.capacity:
+        if self.nbytes <= self.capacity * (1 - ROOM):
             return Fit.FITS
         return Fit.TIGHT if self.nbytes <= self.capacity * (1 + MARGIN) else Fit.EXCEEDS
 

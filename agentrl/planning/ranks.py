@@ -13,8 +13,8 @@ from agentrl.planning.trained_model import TrainedModel, forward, offloaded, sta
 
 AHEAD = 2
 """Buckets of a publication at once (weights/delivery.py, and vLLM's packed transfers)."""
-HEAP_SHARE, PROCESS = 0.2, 64 << 20
-"""On a CPU: memory that glibc cannot give to another tensor, and code and threads of an update. Measured."""
+HEAP_SHARE, PROCESS = 0.22, 64 << 20
+"""On a CPU: gaps between the tensors that stay, as a share of these, and code and threads of an update. Measured."""
 
 
 def width_of(config: Config) -> int:
@@ -127,8 +127,8 @@ class Rank:
 
 def on_cpu(rank: Rank) -> tuple[Item, ...]:
     """Return what the process of a rank on a CPU takes at its peak, above its imports."""
-    items = (*rank.state, *rank.update)
-    return (*items, Item("heap", PROCESS + int(HEAP_SHARE * total(items))))
+    staying = total((*rank.state, *(item for item in rank.update if item.name == "gradients")))
+    return (*rank.state, *rank.update, Item("heap", PROCESS + int(HEAP_SHARE * staying)))
 
 
 def separate_scorers(rank: Rank) -> tuple[Item, ...]:

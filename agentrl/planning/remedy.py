@@ -41,12 +41,11 @@ class Change:
 
 ADAPTERS = (Change("lora.rank", 16),)
 QUANTIZED = (*ADAPTERS, Change("lora.load_in_4bit", True))
-"""They train something else, so they are proposed only if nothing else fits."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """Changes after which a run fits, and the plan with them; on more machines if none fits on those that there are."""
+    """Changes after which a run fits, and the plan with them. `nodes` is 0 unless it takes more machines."""
 
     changes: tuple[Change, ...]
     plan: Plan
@@ -55,7 +54,16 @@ class Remedy:
     @property
     def flags(self) -> str:
         """The flags to type."""
-        return " ".join(filter(None, [f"--nodes {self.nodes}" * bool(self.nodes), *map(str, self.changes)]))
+        return " ".join(map(str, self.changes))
+
+    @property
+    def advice(self) -> str:
+        """The sentence that proposes it."""
+        if self.nodes:
+            return f"on {self.nodes} machines it fits with {self.flags or 'the same settings'}"
+        if self.changes[: len(ADAPTERS)] == ADAPTERS:
+            return f"adapters in place of all weights fit: {self.flags}"
+        return f"nearest setting that fits: {self.flags}"
 
 
 def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
@@ -72,16 +80,18 @@ def is_set(config: Config, key: str) -> bool:
     return unset_of(info) is None or value_of(config, key) != info.default
 
 
-def nearest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
+def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, ...]:
     """Return the fewest changes of any key with which the run fits, and of those the fastest.
 
-    Adapters come after all other settings, more machines after adapters.
+    If there are none, return what else fits: adapters in place of all weights, and more machines.
     """
-    found = _nearest(requested, machine, plan)
-    if found is None and plan.models.learns and not requested.lora.rank:
-        for first in (ADAPTERS, QUANTIZED):
-            found = found or _nearest(_changed(requested, first), machine, plan, first)
-    return found or _on_more_machines(requested, machine, plan)
+    if found := _nearest(requested, machine, plan):
+        return (found,)
+    others: list[Remedy | None] = [_on_more_machines(requested, machine, plan)]
+    if plan.models.learns and not requested.lora.rank:
+        tried = (_nearest(_changed(requested, first), machine, plan, first) for first in (ADAPTERS, QUANTIZED))
+        others.insert(0, next(filter(None, tried), None))
+    return tuple(filter(None, others))
 
 
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 
@@ -11,24 +11,24 @@ from agentrl.config.machine import GIB
 from agentrl.config.validate import counted
 from agentrl.planning.duration import Load
 from agentrl.planning.hardware import LINK_SHARE, MEMORY_SHARE, PREFILL_SHARE, TRAINING_SHARE
-from agentrl.planning.need import Fit, Item, Need
+from agentrl.planning.need import MARGIN, Fit, Item, Need
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import Change, Remedy
 
-SHOWN = 4
+SHOWN = 3
 """The largest items of a need that the text names."""
 
 
-def text_of(plan: Plan, chosen: tuple[Change, ...] = (), remedy: Remedy | None = None) -> str:
+def text_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] = ()) -> str:
     """Return the text of a plan; `chosen` are the values that were left to the plan and make it fit."""
     lines = [*_head(plan, chosen), "", *_memory(plan)]
     if plan.seconds:
         lines += ["", *_seconds(plan)]
-    lines += ["", *_verdict(plan, remedy)]
+    lines += ["", *_verdict(plan, found)]
     return "\n".join(lines)
 
 
-def json_of(plan: Plan, chosen: tuple[Change, ...] = (), remedy: Remedy | None = None) -> str:
+def json_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] = ()) -> str:
     """Return the same as JSON, in bytes and seconds."""
     needs = [
         asdict(need) | {"phase": need.phase.value, "nbytes": need.nbytes, "fit": need.fit.value} for need in plan.needs
@@ -43,13 +43,13 @@ def json_of(plan: Plan, chosen: tuple[Change, ...] = (), remedy: Remedy | None =
             "seconds": {one.phase.value: round(one.seconds, 3) for one in plan.seconds},
             "step_s": round(plan.step_s, 3),
             "fit": plan.fit.value,
-            "remedy": [str(change) for change in remedy.changes] if remedy else None,
+            "remedies": [{"nodes": one.nodes, "flags": list(map(str, one.changes))} for one in found],
         },
         indent=1,
     )
 
 
-def _head(plan: Plan, chosen: tuple[Change, ...]) -> Iterator[str]:
+def _head(plan: Plan, chosen: Sequence[Change]) -> Iterator[str]:
     config, shape, hardware = plan.config, plan.models.policy, plan.hardware
     yield f"{config.model.name}: {_count(shape.parameters)} parameters, {shape.layers} layers, {config.model.dtype}"
     if config.device == "cuda":
@@ -96,22 +96,21 @@ def _seconds(plan: Plan) -> Iterator[str]:
     yield f"{phases}  together {plan.step_s:.1f}, {together}"
     kind = plan.hardware.kind
     flops, memory, link = kind.flops / 1e12, kind.memory_rate / 1e12, kind.link_rate / 1e9
-    yield f"by {kind.source}: {flops:.0f} TFLOP/s, {memory:.2f} TB/s, links of {link:.0f} GB/s; of these, training reaches"
-    yield f"{TRAINING_SHARE:.0%}, reading prompts {PREFILL_SHARE:.0%}, memory {MEMORY_SHARE:.0%}, links {LINK_SHARE:.0%}"
+    yield f"by the {kind.source}: {flops:.0f} TFLOP/s, {memory:.2f} TB/s, links of {link:.0f} GB/s, of which training"
+    shares = (TRAINING_SHARE, PREFILL_SHARE, MEMORY_SHARE, LINK_SHARE)
+    yield "reaches {:.0%}, prompts {:.0%}, memory {:.0%} and links {:.0%}".format(*shares)
 
 
-def _verdict(plan: Plan, remedy: Remedy | None) -> Iterator[str]:
-    if plan.fit is not Fit.EXCEEDS:
-        tight = ": the estimate is above what there is, but by less than it may be off"
-        yield f"{plan.fit.value}{tight if plan.fit is Fit.TIGHT else ''}"
-        return
-    yield f"{plan.fit.value}: {', '.join(need.device for need in plan.exceeding)}"
-    if remedy is None:
-        yield "no setting on this hardware fits"
-        return
-    yield f"nearest setting that fits: {remedy.flags}"
-    if any(change.key == "lora.rank" for change in remedy.changes):
-        yield "it trains adapters in place of all weights"
+def _verdict(plan: Plan, found: Sequence[Remedy]) -> Iterator[str]:
+    if plan.fit is Fit.EXCEEDS:
+        yield f"{plan.fit.value}: {', '.join(need.device for need in plan.exceeding)}"
+        yield from (remedy.advice for remedy in found)
+        if not found:
+            yield "no setting on this hardware fits"
+    elif plan.fit is Fit.TIGHT:
+        yield f"{plan.fit.value}: it may run out of memory, because the estimate may be off by {MARGIN:.0%}"
+    else:
+        yield plan.fit.value
 
 
 def _count(parameters: int) -> str:

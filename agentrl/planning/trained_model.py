@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentrl.config.schema import LearnerSection, LoraSection
-from agentrl.planning.need import Item, used
+from agentrl.planning.need import Item, total, used
 from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
 
 NF4_BYTES = 4.127 / 8
 """Of a quantized weight: 4 bits and its share of the double-quantized constants (Dettmers et al. 2023, section 3)."""
 BUCKET = 500_000_000
 """Elements of DeepSpeed's buckets of gradients (`reduce_bucket_size`, and `elements_per_buffer` at stage 0)."""
+TOUCHED = {1: 2.5, 2: 5.0, 3: 5.5}
+"""By ZeRO stage: the pages of its buckets on a CPU, where each backward pass finds them elsewhere, in shares of the
+gradients. Measured on two ranks."""
 LIVE = 1_000_000_000
 """Parameters that ZeRO stage 3 keeps gathered (`max_live_parameters`, `max_reuse_distance`)."""
 CHUNK_LOGITS, KEPT_LOGITS = 1 << 24, 1 << 28
@@ -50,17 +53,8 @@ class TrainedModel:
         return self.shape.adapters(self.lora.rank, self.lora.layers) if self.lora.rank else self.shape.parameters
 
     def shard(self, elements: int, stage: int) -> int:
-        """Return this rank's share of elements that are sharded from a ZeRO stage on."""
+        """Return this rank's share of elements that are sharded from a ZeRO stage on (Rajbhandari et al. 2020)."""
         return -(-elements // self.section.ranks) if self.stage >= stage else elements
-
-
-def sharded_state(parameters: int, ranks: int, stage: int, *, weight: int, gradient: int, optimizer: int) -> int:
-    """Return the bytes of a rank by the formula of ZeRO (Rajbhandari et al. 2020, figure 1).
-
-    `weight`, `gradient` and `optimizer` are bytes of a parameter that stages 3, 2 and 1 shard.
-    """
-    kinds = ((optimizer, 1), (gradient, 2), (weight, 3))
-    return sum(parameters * size // (ranks if stage >= first else 1) for size, first in kinds)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -105,16 +99,18 @@ def average(model: TrainedModel) -> Item:
 
 
 def buckets(model: TrainedModel) -> Item:
-    """Return the buffers in which DeepSpeed collects gradients, one for each type in which they travel."""
+    """Return the buffers in which DeepSpeed collects gradients, one for each type in which they travel.
+
+    At stage 0 it is a copy of the gradients of several ranks, made after the last backward pass.
+    """
     types = (BFLOAT16, FLOAT32) if model.width == BFLOAT16 else (FLOAT32,)
-    # A CPU gives memory only to the pages that are written.
-    elements = BUCKET if model.is_on_gpu else min(BUCKET, model.trained)
     if model.stage == 0:
-        return Item("gradient buckets", FLOAT32 * min(BUCKET, model.trained) if model.section.ranks > 1 else 0)
-    if model.is_on_gpu:
-        sizes = types if model.stage == 3 else (FLOAT32,) * len(types)
-        return Item("gradient buckets", elements * sum(sizes))
-    return Item("gradient buckets", elements * FLOAT32)
+        nbytes = FLOAT32 * min(BUCKET, model.trained) if model.section.ranks > 1 else 0
+    elif model.is_on_gpu:
+        nbytes = BUCKET * (sum(types) if model.stage == 3 else FLOAT32 * len(types))
+    else:
+        nbytes = int(FLOAT32 * min(BUCKET, model.trained) * TOUCHED[model.stage])
+    return Item("gradient buckets", nbytes)
 
 
 def state(model: TrainedModel) -> tuple[Item, ...]:
@@ -132,11 +128,13 @@ def offloaded(model: TrainedModel) -> tuple[Item, ...]:
 
 
 def update(model: TrainedModel) -> tuple[Item, ...]:
-    """Return what an update adds to the state at its peak, in the last micro-batch of several."""
+    """Return what an update adds to the state at its peak: in the last micro-batch of several, or after it."""
     mine = Item("", 0) if model.section.offload and model.stage > 1 else gradients(model)
     back = optimizer(model) if model.is_offloaded and not model.section.offload else Item("", 0)
-    bucket = Item("", 0) if model.stage == 3 else buckets(model)
-    return used(mine, back, bucket, *forward(model, has_gradient=True))
+    bucket, passes = buckets(model), forward(model, has_gradient=True)
+    if model.stage == 0:
+        return used(mine, back, *max((bucket,), passes, key=total))
+    return used(mine, back, *([bucket] if model.stage < 3 else []), *passes)
 
 
 # --------------------------------------------------------------------------------------------------------------
