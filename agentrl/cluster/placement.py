@@ -89,7 +89,7 @@ class Placement:
     @property
     def gpus_per_engine(self) -> int:
         """The GPUs of an engine."""
-        return self.config.engine.tensor_parallel * self.config.engine.pipeline_parallel
+        return self.config.engine.gpus
 
     @property
     def _has_gpus(self) -> bool:

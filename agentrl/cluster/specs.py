@@ -238,7 +238,7 @@ def _learner_spec(config: Config, models: Models) -> LearnerSpec:
         algorithm=config.algorithm,
         run=RunShape.of(config),
         lora=config.lora,
-        gradient_checkpointing=config.model.gradient_checkpointing,
+        gradient_checkpointing=bool(config.model.gradient_checkpointing),
         yields_gpus=Placement(config).is_shared,
         bucket_bytes=config.weights.bucket_mib << 20,
     )

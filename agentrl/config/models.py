@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.embedded import EMBEDDED, embedded_model
+from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model
 from agentrl.config.schema import Config
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 
 IN_CHECKPOINT = "model"
+CONFIG = "config.json"
 HUB_DEFAULT = "Qwen/Qwen2.5-0.5B-Instruct"
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -38,7 +40,26 @@ def locate(name: str, cache: Path | None = None, *, has_weights: bool = True) ->
         return _checked(folder.absolute(), has_weights)
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
-    return _checked(_download(name, has_weights), has_weights)
+    wanted = _WANTED if has_weights else [pattern for pattern in _WANTED if pattern not in _WEIGHTS]
+    return _checked(_download(name, wanted), has_weights)
+
+
+def config_json(name: str, *, may_download: bool = True) -> Path:
+    """Return the config.json of model `name`, which alone describes its sizes; '' is the embedded model.
+
+    Raises ConfigError if there is none, or none on this machine.
+    """
+    if name in ("", EMBEDDED):
+        folder = cache_folder() / EMBEDDED  # not built for this alone
+    elif (folder := expanded(name)).exists():
+        folder = folder if (folder / CONFIG).is_file() else folder / IN_CHECKPOINT
+    elif name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
+        raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
+    else:
+        folder = _download(name, [CONFIG], is_local=not may_download)
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"model {name or EMBEDDED} has no {CONFIG} in {folder}")
+    return folder / CONFIG
 
 
 @dataclass(frozen=True)
@@ -110,16 +131,17 @@ def _checked(folder: Path, has_weights: bool) -> Path:
     return folder
 
 
-def _download(name: str, has_weights: bool) -> Path:
-    """Return the local snapshot of a hub model, downloaded if needed."""
+def _download(name: str, wanted: Sequence[str], *, is_local: bool = False) -> Path:
+    """Return the snapshot of a hub model on this machine, with the `wanted` files; `is_local`: download none."""
     try:
         import httpx
         from huggingface_hub import errors, snapshot_download
     except ImportError:
         raise ConfigError(f"model {name!r} is not a local folder, and huggingface_hub is not installed") from None
     try:
-        wanted = _WANTED if has_weights else [pattern for pattern in _WANTED if pattern not in _WEIGHTS]
-        return Path(snapshot_download(name, allow_patterns=list(wanted), ignore_patterns=["*/*"]))
+        return Path(
+            snapshot_download(name, allow_patterns=list(wanted), ignore_patterns=["*/*"], local_files_only=is_local)
+        )
     except errors.GatedRepoError:
         raise ConfigError(f"model {name!r} is gated: accept its terms on its page and run `hf auth login`") from None
     except errors.RepositoryNotFoundError:

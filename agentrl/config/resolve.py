@@ -8,7 +8,7 @@ from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.schema import MICRO_BATCH_TOKENS, Config, EngineSection, LoraSection, Section
-from agentrl.config.validate import counted, separate_gpus, transfer_of, validate
+from agentrl.config.validate import counted, other_gpus, separate_gpus, transfer_of, validate
 
 S = TypeVar("S", bound=Section)
 
@@ -23,22 +23,28 @@ def resolve_run(config: Config, machine: Machine) -> Config:
 
     A resolved configuration comes back equal.
     """
-    model, learner, rollout, weights = config.model, config.learner, config.rollout, config.weights
+    model, rollout, weights = config.model, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     reward = _with(config.reward, gpus=config.reward.gpus or float(device == "cuda" and bool(config.reward.served)))
-    config = config.model_copy(update={"reward": reward})
-    engine = _engine(config, machine, device)
+    config = _arranged(config.model_copy(update={"reward": reward}), len(machine.gpus) if device == "cuda" else 0)
+    learner, engine = config.learner, _engine(config, machine, device)
     lora = _lora(config, device)
     transfer = transfer_of(device, engine, lora)
     name = model.name or (HUB_DEFAULT if device == "cuda" else EMBEDDED)
     lr, max_tokens = SMALL if name == EMBEDDED else USUAL
     update = {
         "device": device,
-        "model": _with(model, name=name, dtype="bfloat16" if model.dtype == "auto" else model.dtype),
+        "model": _with(
+            model,
+            name=name,
+            dtype="bfloat16" if model.dtype == "auto" else model.dtype,
+            gradient_checkpointing=bool(model.gradient_checkpointing),
+        ),
         "engine": engine,
         "learner": _with(
             learner,
+            zero_stage=learner.stage,
             threads=learner.threads or _threads(machine, config, learner.ranks),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
@@ -51,6 +57,33 @@ def resolve_run(config: Config, machine: Machine) -> Config:
     resolved = config.model_copy(update=update)
     validate(resolved, machine)
     return resolved
+
+
+def _arranged(config: Config, gpus: int) -> Config:
+    """Choose the numbers of engines and ranks that are not set, so that all GPUs work; one of each without GPUs.
+
+    Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
+    two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
+    """
+    engine, learner, rollout = config.engine, config.learner, config.rollout
+    size, free = engine.gpus, gpus - other_gpus(config)
+    most = max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # every rank needs a sample
+    count, ranks = engine.count, learner.ranks
+    may_share = gpus > 0 and engine.placement != "separate" and rollout.max_staleness == 0
+    would_wait = not (count or ranks) and free < 2 * most
+    are_few = free < max(1, count) * size + max(1, ranks)
+    if may_share and (engine.placement == "colocate" or would_wait or are_few):
+        count = count or max(1, (ranks or min(free, most)) // size)
+        ranks = ranks or min(count * size, max(most, size))
+    else:
+        ranks = ranks or max(1, min(free - count * size if count else free // 2, most))
+        count = count or max(1, (free - ranks) // size)
+    return config.model_copy(
+        update={
+            "engine": _with(engine, count=count, tensor_parallel=max(1, engine.tensor_parallel)),
+            "learner": _with(learner, ranks=ranks),
+        }
+    )
 
 
 def _lora(config: Config, device: str) -> LoraSection:
@@ -96,6 +129,7 @@ def explain(config: Config, machine: Machine) -> str:
         here += " The GPU stays idle: device is cpu, or the GPU build of vllm is not installed."
     sampled = f"{counted(engine.count, 'vLLM process', 'vLLM processes')} will sample from it"
     trained = f"{counted(learner.ranks, 'DeepSpeed process', 'DeepSpeed processes')} will train it"
+    trained += f" at ZeRO stage {learner.stage}" if learner.stage else ""
     model = f"The model is {config.model.name}: {sampled} and {trained} in {config.model.dtype}, {_sharing(config)}."
     load = (
         f"Each of {counted(config.steps, 'step')} takes {counted(rollout.prompts, 'task')} x "

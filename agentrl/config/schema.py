@@ -203,14 +203,18 @@ class ModelSection(Section):
     max_context: int = Field(
         1024, gt=0, description="maximum length of a sequence in tokens, prompt and answers together"
     )
-    gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass to save memory")
+    gradient_checkpointing: Annotated[bool | None, Unset("false, or true if the learner fits only so")] = Field(
+        None, description="recompute activations in the backward pass to save memory"
+    )
 
 
 class EngineSection(Section):
     """The sampling engines."""
 
-    count: int = Field(1, ge=1, description="number of engines")
-    tensor_parallel: int = Field(1, ge=1, description="GPUs over which each layer of an engine is split")
+    count: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="number of engines")
+    tensor_parallel: Annotated[int, Unset("1, or the lowest at which the model fits")] = Field(
+        0, ge=0, description="GPUs over which each layer of an engine is split"
+    )
     pipeline_parallel: int = Field(1, ge=1, description="groups of such GPUs over which an engine's layers are divided")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per engine")
     kv_cache_gib: Annotated[float, FOR_MACHINE] = Field(0.0, ge=0, description="KV cache of a CPU engine in GiB")
@@ -230,6 +234,11 @@ class EngineSection(Section):
     )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for an engine to start")
     restarts: int = Field(5, ge=0, description="stop the run after more deaths of engines and workers than this")
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of each engine, of a section that may not be resolved."""
+        return max(1, self.tensor_parallel) * self.pipeline_parallel
 
 
 class RolloutSection(Section):
@@ -357,8 +366,10 @@ MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}
 class LearnerSection(Section):
     """The optimizer and its processes."""
 
-    ranks: int = Field(1, ge=1, description="learner processes (with GPUs, one GPU each)")
-    zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
+    ranks: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="learner processes (with GPUs, one GPU each)")
+    zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Unset("0, or the lowest at which the learner fits")] = Field(
+        None, description="DeepSpeed ZeRO stage"
+    )
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per rank")
     optimizer: Literal["adamw", "muon", "adamw_8bit"] = Field(
@@ -388,6 +399,11 @@ class LearnerSection(Section):
     )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for the ranks to start")
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for a learner step")
+
+    @property
+    def stage(self) -> int:
+        """The ZeRO stage, of a section that may not be resolved."""
+        return self.zero_stage or 0
 
     @property
     def updates(self) -> int:
@@ -440,7 +456,7 @@ class CriticSection(Section):
 
     def optimizer(self, learner: LearnerSection) -> LearnerSection:
         """Return the keys of the critic's optimizer: the learner's, but for the critic's own."""
-        stage = learner.zero_stage if self.zero_stage is None else self.zero_stage
+        stage = learner.stage if self.zero_stage is None else self.zero_stage
         lr = self.lr or max(CRITIC_LR, learner.lr)
         return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
 

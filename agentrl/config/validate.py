@@ -85,9 +85,9 @@ def _memory(config: Config, machine: Machine) -> Iterator[str]:
 def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
     is_shared = engine.placement == "colocate"
-    per_engine = engine.tensor_parallel * engine.pipeline_parallel
+    per_engine = engine.gpus
     needed = max(learner.ranks, engine.count * per_engine) if is_shared else separate_gpus(config)
-    needed += _other_gpus(config) if is_shared else 0
+    needed += other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
         yield (
             f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
@@ -111,7 +111,7 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     if transfer != transfer_of("cuda", engine, config.lora):
         what = "lora.publish adapter" if config.lora.publish == "adapter" else f"engine.placement {engine.placement}"
         yield f"weights.transfer {transfer} does not work with {what}: leave it out"
-    if learner.offload and learner.zero_stage == 0:
+    if learner.offload and learner.stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
 
 
@@ -137,7 +137,7 @@ def _quantized(config: Config, machine: Machine) -> Iterator[str]:
         return
     if not machine.has("bitsandbytes"):
         yield "lora.load_in_4bit needs a package: pip install 'agentrl-core[bitsandbytes]', or leave it out"
-    if config.learner.zero_stage == 3:
+    if config.learner.stage == 3:
         yield "lora.load_in_4bit needs whole parameters: set learner.zero_stage 0, 1 or 2"
     if config.lora.publish == "adapter":
         yield (
@@ -212,12 +212,10 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
 
 def separate_gpus(config: Config) -> int:
     """Return the GPUs that engines and learner need when they share none."""
-    engine = config.engine
-    gpus = engine.count * engine.tensor_parallel * engine.pipeline_parallel
-    return config.learner.ranks + gpus + _other_gpus(config)
+    return config.learner.ranks + config.engine.count * config.engine.gpus + other_gpus(config)
 
 
-def _other_gpus(config: Config) -> int:
+def other_gpus(config: Config) -> int:
     """Return the GPUs of reward models, of models that play roles, and of scorers outside the learner's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others

@@ -89,7 +89,7 @@ class Critic:
     @property
     def zero_stage(self) -> int:
         """The ZeRO stage."""
-        return self._section.zero_stage
+        return self._section.stage
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Return every tensor under its checkpoint name, in the compute type."""

@@ -67,7 +67,7 @@ class DeepSpeedModel:
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
         self._average = Average(trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
-        self._memory = OptimizerMemory(self._engine, section.zero_stage, self._engine.device) if offload else None
+        self._memory = OptimizerMemory(self._engine, section.stage, self._engine.device) if offload else None
 
     def optimizer_on_device(self) -> AbstractContextManager[None]:
         """Return the block in which the optimizer's state is used; with `offload` it is in CPU memory otherwise."""
@@ -120,7 +120,7 @@ class DeepSpeedModel:
         return norm
 
     def _step(self) -> float:
-        if self._section.zero_stage == 0:
+        if self._section.stage == 0:
             norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self._section.max_grad_norm))
             if not math.isfinite(norm):
                 self._model.zero_grad(set_to_none=True)
@@ -173,7 +173,7 @@ class DeepSpeedModel:
         return self._gathered(tensor) if mean is None else mean
 
     def _gathered(self, tensor: Tensor) -> Tensor:
-        if self._section.zero_stage == 3 and isinstance(tensor, nn.Parameter):
+        if self._section.stage == 3 and isinstance(tensor, nn.Parameter):
             with deepspeed.zero.GatheredParameters([tensor]):
                 return tensor.detach().clone()
         return tensor.detach()
@@ -227,15 +227,15 @@ def _is_finite(parameter: Tensor) -> bool:
 def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     """Return the DeepSpeed engine around the model."""
     compute = model.compute
-    if section.zero_stage == 3:
+    if section.stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
-    zero: dict[str, Any] = {"stage": section.zero_stage}
+    zero: dict[str, Any] = {"stage": section.stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": section.max_grad_norm if section.zero_stage else 0.0,  # at stage 0, `step` clips
+        "gradient_clipping": section.max_grad_norm if section.stage else 0.0,  # at stage 0, `step` clips
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,

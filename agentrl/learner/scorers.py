@@ -71,7 +71,8 @@ class SeparateScorers:
     def __init__(self, spec: LearnerSpec) -> None:
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
-        self._layouts = [Layout.of(spec, rank, spec.learner.ranks) for rank in range(spec.learner.ranks)]
+        ranks = max(1, spec.learner.ranks)
+        self._layouts = [Layout.of(spec, rank, ranks) for rank in range(ranks)]
         algorithm = make_algorithm(spec.algorithm, spec.run)
         columns = algorithm.frozen_columns(has_adapters=bool(spec.lora.rank))
         self._scorers = Scorers(spec, columns)

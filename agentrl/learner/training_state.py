@@ -79,7 +79,7 @@ class TrainingState:
 
     @property
     def _zero(self) -> int:
-        return self.spec.learner.zero_stage
+        return self.spec.learner.stage
 
     @property
     def _critic_zero(self) -> int | None:

@@ -18,6 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.packaging.added import with_interpreters
+from agentrl.planning.fit import fitted_run
 from agentrl.records.checkpoints import of_newest, steps_in
 from agentrl.records.folder import RunFolder, check_out, existing_run, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
@@ -31,7 +32,7 @@ def train(config: Config, began: float | None = None) -> RunFolder:
     Raises what ended the run before its last step, KeyboardInterrupt for a signal; the run can then be resumed.
     """
     timer, here = PhaseTimer(began), hardware()
-    config = with_interpreters(resolve_run(of_newest(config), here))
+    config = with_interpreters(fitted_run(of_newest(config), here))
     check_out(config.out)
     inputs = RunInputs.of(config)
     print(f"{explain(config, here)}\n", flush=True)
@@ -47,7 +48,7 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     """Continue the run in a folder from its last checkpoint, with changed settings."""
     timer, folder = PhaseTimer(began), RunFolder(existing_run(path).absolute())
     check_resumable(folder)  # before the configuration is read: that of an earlier version has other keys
-    config = resolve_run(resumed(path, settings), hardware(path))
+    config = fitted_run(resumed(path, settings), hardware(path))
     check_unfinished(folder, config.steps)
     with run_lock(folder.path):
         inputs = RunInputs.for_resume(config, folder)
@@ -80,7 +81,7 @@ def replay(path: Path, step: int | None = None) -> None:
 
 def evaluate(config: Config, began: float | None = None, split: str = HELD_OUT) -> EvaluationRecord:
     """Score a model as it is on held-out tasks, or another `split`; the trajectories are kept in a new run folder."""
-    timer, config = PhaseTimer(began), with_interpreters(resolve_run(config, hardware()))
+    timer, config = PhaseTimer(began), with_interpreters(fitted_run(config, hardware(), learns=False))
     check_out(config.out)
     inputs = RunInputs.of(config, split)
     inputs.print_notice()

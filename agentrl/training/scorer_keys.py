@@ -39,7 +39,7 @@ def _check_offload(config: Config, *, has_frozen: bool, has_critic: bool) -> Non
             "scorers.offload has no effect: the learner's GPUs hold neither a reference or teacher nor the optimizer "
             "state of a critic: leave it out"
         )
-    if is_on_gpu and critic.zero_stage == 3:
+    if is_on_gpu and critic.stage == 3:
         raise ConfigError(
             "scorers.offload does not work with a critic at ZeRO stage 3, where DeepSpeed moves the state of no "
             "optimizer but its FusedAdam: set critic.zero_stage 2 or less, or learner.offload true"

@@ -45,7 +45,7 @@ FILE = re.compile(r"^# ([\w/]+\.py)$", re.MULTILINE)
 SECTIONS = {key.partition(".")[0] for key in keys() if "." in key}
 ALGORITHM_KEYS = {key: info for cls in algorithms().values() for key, info in keys(cls.Config, "algorithm.").items()}
 SHOWN = "py"  # the language of files that are not part of the page's script
-RUNS = ("train", "eval", "config")
+RUNS = ("train", "eval", "config", "plan")
 SLOW = "# takes minutes\n"  # a block that is not run; the calls in it must name settings that exist
 PATIENCE_S = 180  # for a script that imports torch on a busy machine
 

@@ -55,7 +55,7 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
     if spec.device == "cpu":
         threads = min(spec.engine.threads or len(cores), len(cores))
         variables["OMP_NUM_THREADS"] = str(threads)
-        if spec.engine.tensor_parallel == 1:
+        if spec.engine.tensor_parallel <= 1:
             # The model then runs inside the EngineCore: one process less to start and to talk to.
             variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     return variables
@@ -83,7 +83,7 @@ def engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         dtype=spec.dtype,
         max_model_len=spec.max_model_len,
         max_num_seqs=engine.max_num_seqs,
-        tensor_parallel_size=engine.tensor_parallel,
+        tensor_parallel_size=max(1, engine.tensor_parallel),
         pipeline_parallel_size=engine.pipeline_parallel,
         enforce_eager=bool(engine.enforce_eager),
         enable_prefix_caching=engine.prefix_caching,

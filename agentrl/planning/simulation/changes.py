@@ -45,8 +45,8 @@ def _check(config: Config) -> None:
         return
     if config.rollout.max_staleness:
         raise ConfigError("rollout.max_staleness above 0 samples during updates: set engine.placement separate")
-    if engine.tensor_parallel > 1 or engine.count != ranks:
-        raise ConfigError("engine.placement colocate needs engine.tensor_parallel 1 and engine.count = learner.ranks")
+    if engine.count * engine.gpus != ranks:
+        raise ConfigError("engine.placement colocate lets engines use the GPUs of all ranks: change learner.ranks too")
 
 
 def cores_of(config: Config) -> int:

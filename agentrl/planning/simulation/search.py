@@ -89,15 +89,17 @@ def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], st
         share = hardware.cores if staleness == 0 else hardware.cores // 2
         yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
         return
-    gpus, size = hardware.gpus, recorded.engine.tensor_parallel
+    gpus, size = hardware.gpus, recorded.engine.gpus
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
         for learners in _counts(gpus, ranks or (gpus - engines * size if engines else None)):
             count = engines or (gpus - learners) // size
             if 0 < count * size <= gpus - learners:
                 yield {"engine.count": count, "learner.ranks": learners, "engine.placement": "separate"}
-    if placement != "separate" and staleness == 0 and size == 1 and {engines, ranks} <= {None, gpus}:
-        yield {"engine.count": gpus, "learner.ranks": gpus, "engine.placement": "colocate"}
+    count = gpus // size
+    fits = count > 0 and engines in (None, count) and ranks in (None, count * size)
+    if placement != "separate" and staleness == 0 and fits:
+        yield {"engine.count": count, "learner.ranks": count * size, "engine.placement": "colocate"}
 
 
 def _counts(below: int, given: int | None) -> list[int]:

@@ -246,7 +246,7 @@ def test_a_printed_configuration_moves_to_another_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "run.toml"
-    monkeypatch.setattr("agentrl.cli.config.detect", lambda: LAPTOP)
+    monkeypatch.setattr("agentrl.cli.config.hardware", lambda: LAPTOP)
     assert main(["config", "--env", "guess", "--engine.threads", "1"]) == 0
     file.write_text(capsys.readouterr().out)
     there = resolve_run(load(file), FOUR_GPUS)
@@ -325,7 +325,7 @@ def test_config_comments_out_what_nothing_would_read(
 ) -> None:
     idle = []
     for machine in (LAPTOP, FOUR_GPUS):
-        monkeypatch.setattr("agentrl.cli.config.detect", lambda machine=machine: machine)
+        monkeypatch.setattr("agentrl.cli.config.hardware", lambda machine=machine: machine)
         main(["config", "--env", "guess"])
         idle.append([line for line in capsys.readouterr().out.splitlines() if "[no effect without" in line])
         assert all(line.startswith("# ") for line in idle[-1])

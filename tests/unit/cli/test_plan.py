@@ -1,76 +1,129 @@
-"""`agentrl plan --simulate` shows real and simulated steps side by side, a forecast, and the best layouts."""
+"""`agentrl plan`: the same flags as `agentrl train`, hardware of any size, one page of text, and an exit code."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from agentrl.cli import plan
 from agentrl.cli.main import main
-from agentrl.planning.simulation.calibration import LearnerRates
-from agentrl.planning.simulation.engine import EngineRates
-from tests.unit.planning.rehearsed import rehearse
-from tests.unit.planning.workshop import calibration, config, pair
+from agentrl.config import models
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.planning.published import CONFIGS, folder_of, gpus
+
+PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
+SHOWN = re.compile(r"```bash\n(agentrl plan [^\n]+)\n```\n+```text\n(.*?)```", re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rates = EngineRates(0.05, 0.02, 0.0), LearnerRates(2.0, 0.05)
-    source = calibration([pair(n) for n in range(6, 16)], *rates, publish_s=0.5)
-    return rehearse(tmp_path_factory.mktemp("plan") / "run", source, config(), 14).path
+@pytest.fixture(autouse=True)
+def _hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop, and a hub with the published models."""
+    folders = {name: folder_of(name, tmp_path / "hub") for name in CONFIGS}
+
+    def downloaded(name: str, *_: object, **__: object) -> Path:
+        return folders[name.rpartition("/")[2].removesuffix("-Instruct")]
+
+    monkeypatch.setattr(models, "_download", downloaded)
+    monkeypatch.setattr(plan, "hardware", lambda: LAPTOP)
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["plan", *map(str, words)]) == 0
-    return capsys.readouterr().out
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = main(["plan", *words])
+    return status, capsys.readouterr().out
 
 
-def test_real_and_simulated_steps_are_side_by_side(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, "--simulate", recorded).splitlines()
-    assert lines[0] == "Steps 8 to 14 as they were, and simulated by the steps before them:"
-    assert lines[1].split() == ["real", "simulated", "error", "replayed", "error"]
-    assert [line.split()[0] for line in lines[2:8]] == ["step", "90", "rollout", "learn", "publish", "other"]
-    assert "Forecast for max_staleness 0, 2 x 2 samples, 1 engine, 1 learner rank, 1 worker:" in lines
-    assert "-0.00" not in "\n".join(lines)
+def test_a_plan_that_fits_exits_with_0_and_one_that_does_not_with_2_and_a_remedy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, text = printed(capsys, "--model", "Qwen/Qwen2.5-0.5B-Instruct", "--gpus", "1")
+    assert (status, text.splitlines()[-1]) == (0, "fits")
+    flags = ("--learner.ranks", "8", "--engine.count", "8", "--learner.zero_stage", "0")
+    status, text = printed(capsys, "Qwen/Qwen2.5-7B", "--gpus", "8", *flags)
+    assert status == 2
+    assert "does not fit: learner + engine" in text
+    assert "nearest setting that fits: --" in text
 
 
-def test_a_changed_setting_is_forecast(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--simulate", recorded, "--rollout.max_staleness", "1", "--rollout.prompts=4")
-    assert "Forecast for max_staleness 1, 4 x 2 samples" in text
-    assert "note: an engine has 1 thread, not 2 as recorded" in text
+def test_what_is_left_to_the_plan_is_chosen_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = printed(capsys, "--model", "Qwen/Qwen2.5-7B", "--gpus", "8", "--gpu-memory", "80")
+    assert status == 0
+    assert "\nchosen, because the defaults do not fit: --learner.zero_stage 2 " in text
+    assert "8 x H100 of 80.0 GiB" in text
 
 
-def test_the_best_layouts_come_first(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--simulate", recorded, "--cores", "4", "--rollout.max_staleness", "1")
-    assert "Forecast for max_staleness 0, 2 x 2 samples, 1 engine" in text
-    assert "Best layouts on 4 CPU cores:" in text
-    assert 1 <= len(text.partition("Best layouts")[2].splitlines()) - 2 <= 8
+def test_70b_on_four_ranks_at_stage_0_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--learner.ranks", "4", "--learner.zero_stage", "0")
+    status, text = printed(capsys, "meta-llama/Llama-3.1-70B", "--gpus", "8", *flags)
+    assert status == 2
+    assert re.search(r"learner x 4 +start +263\.\d of +79\.6 +does not fit +whole model in float32 262\.8", text)
 
 
-def test_the_figures_are_one_line_of_json(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(shown(capsys, "--simulate", recorded, "--cores", "2", "--rollout.max_staleness", "0", "--json"))
-    assert found.keys() == {"run", "check", "forecast", "hardware", "best"}
-    assert found["hardware"] == {"gpus": 0, "cores": 2}
-    assert found["check"]["simulated"]["mean_s"] > 0
-    assert found["best"][0]["layout"]["max_staleness"] == 0
+def test_json_has_every_byte_and_second(capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = printed(capsys, "Qwen/Qwen2.5-0.5B", "--gpus", "2", "--nodes", "2", "--gpu", "A100", "--json")
+    found = json.loads(text)
+    assert status == 0
+    assert (found["gpu"], found["fit"], found["parameters"]) == ("A100", "fits", 494032768)
+    for need in found["needs"]:
+        assert need["nbytes"] == sum(item["nbytes"] for item in need["items"])
+    assert {need["count"] for need in found["needs"] if need["device"] != "CPU memory"} == {4}
+    assert found["step_s"] == pytest.approx(sum(found["seconds"].values()), abs=0.01)
+
+
+def test_without_gpus_this_machine_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = printed(capsys, "Qwen/Qwen2.5-0.5B")
+    assert status == 0
+    assert "on CPUs with 24.0 GiB of memory" in text
+    assert "seconds" not in text
+
+
+def test_the_gpus_of_this_machine_are_planned(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "hardware", lambda: gpus(4, 140.4, "NVIDIA H200"))
+    assert "4 x H200 of 140.4 GiB" in printed(capsys, "Qwen/Qwen2.5-0.5B")[1]
+
+
+def test_prompts_and_responses_change_the_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("Qwen/Qwen2.5-0.5B", "--gpus", "1", "--prompts", "64", "--json", "--model.max_context", "4096")
+    few = json.loads(printed(capsys, *words)[1])["step_s"]
+    long = json.loads(printed(capsys, *words, "--max-tokens", "2048")[1])["step_s"]
+    prompts = json.loads(printed(capsys, *words, "--prompt-tokens", "3000")[1])["step_s"]
+    assert long > 3 * few
+    assert prompts > few
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
-        ((), "--simulate"),
-        (("--simulate", "nowhere"), "no run in nowhere"),
-        (("--simulate", "RUN", "--rollout.max_tokens", "3"), "cannot follow rollout.max_tokens"),
-        (("--simulate", "RUN", "--rollout.promts", "3"), "Did you mean 'rollout.prompts'?"),
-        (("--simulate", "RUN", "--gpus", "two"), "invalid int value"),
-        (("--simulate", "RUN", "--gpus", "2"), "recorded on CPUs, which say nothing about 2 GPUs: give --cores"),
-        (("--simulate", "RUN", "--gpus", "0"), "--gpus must be at least 1"),
-        (("--simulate", "RUN", "--gpus", "2", "--cores", "2"), "either --gpus or --cores"),
+        (["--gpus", "0"], "argument --gpus: must be a whole number above 0, got '0'"),
+        (["--gpus", "8", "--gpu", "H10"], "unknown kind of GPU 'H10'. Did you mean 'H100'?"),
+        (["--gpus", "8", "--learner.rnks", "4"], "Did you mean 'learner.ranks'?"),
+        (["./none", "--gpus", "8"], "model './none': there is no such folder"),
+        (["Qwen/Qwen2.5-7B", "--gpus", "2", "--learner.ranks", "4"], "take 4 GPUs; 2 are visible"),
+        (["Qwen/Qwen2.5-7B", "--gpus", "2", "--algo", "grop"], "Did you mean 'grpo'?"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(
-    recorded: Path, words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", *(str(recorded) if word == "RUN" else word for word in words)]) == 2
-    assert why in capsys.readouterr().err
+def test_a_plan_of_nothing_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_help_has_the_hardware_and_the_everyday_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    text = capsys.readouterr().out
+    for flag in ("--gpus", "--nodes", "--gpu-memory", "--gpu ", "--json", "--prompt-tokens", "--group-size"):
+        assert flag in text
+
+
+def test_the_page_shows_what_its_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = SHOWN.findall(PAGE.read_text())
+    assert len(shown) >= 2
+    for command, text in shown:
+        main(shlex.split(command)[1:])
+        assert capsys.readouterr().out == text, command

@@ -13,7 +13,9 @@ SHARED: dict[str, dict[str, object]] = {"engine": {"placement": "colocate", "cou
 
 
 def placement(device: str = "cuda", **sections: dict[str, object]) -> Placement:
-    return Placement(Config.model_validate(sections).model_copy(update={"device": device}))
+    chosen = {"engine": {"count": 1, "tensor_parallel": 1}, "learner": {"ranks": 1}}  # as on one GPU
+    tree = {name: {**chosen.get(name, {}), **sections.get(name, {})} for name in {*chosen, *sections}}
+    return Placement(Config.model_validate(tree).model_copy(update={"device": device}))
 
 
 def taken(made: Placement) -> Counter[int | None]:

@@ -69,12 +69,55 @@ def test_sampling_and_learning_at_once_share_the_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "placement", "transfer"), [(ONE_GPU, "colocate", "ipc"), (FOUR_GPUS, "separate", "nccl")]
+    ("machine", "flags", "placement", "transfer"),
+    [
+        (ONE_GPU, {}, "colocate", "ipc"),
+        (FOUR_GPUS, {}, "colocate", "ipc"),
+        (FOUR_GPUS, {"rollout.max_staleness": "1"}, "separate", "nccl"),
+    ],
 )
-def test_gpus_decide_placement_and_transfer(machine: Machine, placement: str, transfer: str) -> None:
-    config = resolved(machine)
+def test_gpus_decide_placement_and_transfer(
+    machine: Machine, flags: dict[str, str], placement: str, transfer: str
+) -> None:
+    config = resolved(machine, flags)
     assert (config.device, config.model.name) == ("cuda", HUB_DEFAULT)
     assert (config.engine.placement, config.weights.transfer) == (placement, transfer)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "flags", "placement", "engines", "ranks"),
+    [
+        (1, {}, "colocate", 1, 1),
+        (8, {}, "colocate", 8, 8),
+        (8, {"rollout.max_staleness": "1"}, "separate", 4, 4),
+        (8, {"engine.placement": "separate"}, "separate", 4, 4),
+        (8, {"engine.placement": "colocate", "learner.ranks": "2"}, "colocate", 2, 2),
+        (8, {"learner.ranks": "2"}, "separate", 6, 2),
+        (8, {"learner.ranks": "8"}, "colocate", 8, 8),
+        (8, {"engine.count": "2"}, "separate", 2, 6),
+        (8, {"engine.count": "8"}, "colocate", 8, 8),
+        (8, {"engine.count": "3", "learner.ranks": "2"}, "separate", 3, 2),
+        (8, {"engine.tensor_parallel": "2"}, "colocate", 4, 8),
+        (8, {"engine.tensor_parallel": "4"}, "colocate", 2, 8),
+        (8, {"engine.tensor_parallel": "4", "rollout.max_staleness": "1"}, "separate", 1, 4),
+        (8, {"engine.tensor_parallel": "2", "engine.pipeline_parallel": "2"}, "colocate", 2, 8),
+        (8, {"engine.tensor_parallel": "2", "engine.count": "1"}, "separate", 1, 6),
+        (8, {"prompts": "2", "group-size": "2"}, "separate", 4, 4),
+        (8, {"prompts": "1", "group-size": "3"}, "separate", 5, 3),
+        (8, {"reward.models": '[{name = "helpful", model = "./rm"}]'}, "colocate", 7, 7),
+        (8, {"roles.judge.model": "owner/judge", "rollout.max_staleness": "1"}, "separate", 4, 3),
+    ],
+)
+def test_all_gpus_work(gpus: int, flags: dict[str, str], placement: str, engines: int, ranks: int) -> None:
+    config = resolved(dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * gpus), flags)
+    found = (config.engine.placement, config.engine.count, config.learner.ranks)
+    assert found == (placement, engines, ranks)
+
+
+def test_one_engine_and_one_rank_work_on_cpus() -> None:
+    config = resolved(LAPTOP)
+    assert (config.engine.count, config.engine.tensor_parallel, config.learner.ranks) == (1, 1, 1)
+    assert (config.learner.zero_stage, config.model.gradient_checkpointing) == (0, False)
 
 
 def test_adapters_go_to_gpus_as_they_are_and_to_cpus_merged() -> None:
@@ -127,7 +170,11 @@ def test_what_the_user_sets_is_kept() -> None:
         (ONE_GPU, {"rollout.max_staleness": "1"}, "take 2 GPUs; 1 are visible"),
         (ONE_GPU, {"rollout.max_staleness": "1", "engine.placement": "colocate"}, "set engine.placement separate"),
         (ONE_GPU, {"engine.tensor_parallel": "2"}, "take 2 GPUs; 1 are visible"),
-        (FOUR_GPUS, {"weights.transfer": "ipc"}, "weights.transfer ipc does not work with engine.placement separate"),
+        (
+            FOUR_GPUS,
+            {"weights.transfer": "ipc", "engine.placement": "separate"},
+            "weights.transfer ipc does not work with engine.placement separate",
+        ),
         (FOUR_GPUS, {"weights.transfer": "shm"}, "weights.transfer shm does not work"),
         (ONE_GPU_LORA, {"lora.rank": "8", "weights.transfer": "ipc"}, "does not work with lora.publish adapter"),
         (LAPTOP, {"lora.rank": "8"}, "not installed: peft"),

@@ -122,7 +122,7 @@ def test_threads_are_those_that_a_run_chooses(cores: int, staleness: int, engine
         {"device": "cpu", "engine": {"count": engines, "kv_cache_gib": 1}, "rollout": {"max_staleness": staleness}}
     )
     resolved = resolve_run(unresolved, replace(machine(cores), memory_gib=512.0))
-    found = with_threads(unresolved, cores)
+    found = with_threads(resolved, cores)
     assert (found.engine.threads, found.learner.threads) == (resolved.engine.threads, resolved.learner.threads)
 
 
@@ -154,7 +154,7 @@ def test_layouts_that_a_run_refuses_are_refused() -> None:
     shared = config(engine__placement="colocate")
     with pytest.raises(ConfigError, match="samples during updates"):
         changed(shared, {"rollout.max_staleness": 1})
-    with pytest.raises(ConfigError, match=r"engine.count = learner.ranks"):
+    with pytest.raises(ConfigError, match=r"the GPUs of all ranks: change learner.ranks"):
         changed(shared, {"engine.count": 2})
 
 

@@ -37,7 +37,7 @@ def test_many_gpus_are_divided_by_eighths() -> None:
 def test_engines_of_several_gpus_take_as_many() -> None:
     recorded = on_gpus(engine__tensor_parallel=2)
     found = tried(Hardware(gpus=4), {"rollout.max_staleness": 0}, recorded)
-    assert found == {(0, 1, 1, "separate"), (0, 1, 2, "separate")}
+    assert found == {(0, 1, 1, "separate"), (0, 1, 2, "separate"), (0, 2, 4, "colocate")}
 
 
 def test_settings_that_are_given_are_kept() -> None:

@@ -23,8 +23,8 @@ def config(**changes: object) -> Config:
     """A run of 2 groups of 2 on two cores, in turns; `changes` are keys such as rollout__prompts."""
     tree: dict[str, dict[str, object]] = {
         "rollout": {"prompts": 2, "group_size": 2},
-        "engine": {"threads": 2, "placement": "separate"},
-        "learner": {"threads": 2},
+        "engine": {"count": 1, "tensor_parallel": 1, "threads": 2, "placement": "separate"},
+        "learner": {"ranks": 1, "threads": 2},
     }
     for name, value in changes.items():
         section, _, key = name.partition("__")

@@ -107,11 +107,11 @@ def test_training_takes_the_newest_checkpoint_of_a_run_as_an_evaluation_does(
 ) -> None:
     planned: list[Config] = []
 
-    def resolved(config: Config, _: object) -> None:
+    def fitted(config: Config, _: object) -> None:
         planned.append(config)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("agentrl.training.launch.resolve_run", resolved)
+    monkeypatch.setattr("agentrl.training.launch.fitted_run", fitted)
     monkeypatch.chdir(run.path.parent)
     assert main(["train", "guess", "--model", "run"]) == 2
     assert planned[0].model.name == evaluation_config(None, of_flags([("model", "run")])).model.name

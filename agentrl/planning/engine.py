@@ -1,0 +1,89 @@
+"""Memory of a vLLM engine: its weights, its KV cache, and what it needs to run at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentrl.config.machine import GIB
+from agentrl.config.schema import EngineSection, LoraSection
+from agentrl.planning.need import Item, total, used
+from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
+
+CONTEXT = int(0.75 * GIB)
+"""A process's CUDA context, with the kernels of torch and the buffers of NCCL. Assumed."""
+GRAPHS = int(1.0 * GIB)
+"""CUDA graphs of an engine that compiles its model. Assumed."""
+BATCHED_TOKENS = 8192
+"""Tokens that an engine reads in one pass (`max_num_batched_tokens`): vLLM profiles one to find its peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """An engine on the GPUs of `section`, or on a CPU, that serves sequences of up to `max_context` tokens."""
+
+    shape: ModelShape
+    section: EngineSection
+    lora: LoraSection
+    width: int
+    max_context: int
+    is_on_gpu: bool
+
+    @property
+    def split(self) -> int:
+        """GPUs of the engine, over which its layers are split, or divided, which takes about as much memory of each."""
+        return self.section.gpus
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of a token in the KV cache of one GPU; heads of keys are copied where there are fewer than GPUs."""
+        shape = self.shape
+        whole = shape.kv_bytes * self.width // BFLOAT16
+        return whole * max(1, -(-shape.kv_heads // self.split)) // shape.kv_heads
+
+
+def fixed(engine: ServedModel) -> tuple[Item, ...]:
+    """Return what one device of an engine holds beside its KV cache."""
+    adapters = 0
+    if engine.lora.publish == "adapter":  # two at once: engine/vllm/settings.py
+        adapters = 2 * engine.width * engine.shape.adapters(engine.lora.rank, engine.lora.layers)
+    has_graphs = engine.is_on_gpu and not engine.section.enforce_eager
+    return used(
+        Item("weights", engine.width * engine.shape.parameters // engine.split),
+        Item("adapters", adapters),
+        Item("activations", activations(engine)),
+        Item("CUDA graphs", GRAPHS if has_graphs else 0),
+        Item("CUDA context", CONTEXT if engine.is_on_gpu else 0),
+    )
+
+
+def activations(engine: ServedModel) -> int:
+    """Return the peak of one forward pass: a layer's intermediate states, then the logits of every sequence."""
+    shape, tokens = engine.shape, max(BATCHED_TOKENS, engine.max_context)
+    split = (2 * shape.queries + 2 * shape.keys + 3 * shape.inner) // engine.split
+    layer = tokens * engine.width * (4 * shape.hidden + split)
+    logits = engine.section.max_num_seqs * shape.vocabulary * 3 * FLOAT32
+    return max(layer, logits)
+
+
+def share(engine: ServedModel, gpu_bytes: int) -> int:
+    """Return the memory of a GPU that the engine may use, which vLLM fills with KV cache."""
+    return int(engine.section.gpu_memory_utilization * gpu_bytes)
+
+
+def cache(engine: ServedModel, gpu_bytes: int) -> Item:
+    """Return the KV cache: what the share leaves, and at least one sequence, without which vLLM does not start."""
+    least = engine.kv_bytes * engine.max_context
+    if not engine.is_on_gpu:
+        return Item("KV cache", max(least, int(engine.section.kv_cache_gib * GIB)))
+    return Item("KV cache", max(least, share(engine, gpu_bytes) - total(fixed(engine))))
+
+
+def awake(engine: ServedModel, gpu_bytes: int) -> tuple[Item, ...]:
+    """Return what one device of an engine holds while it samples."""
+    return used(*fixed(engine), cache(engine, gpu_bytes))
+
+
+def asleep(engine: ServedModel) -> tuple[Item, ...]:
+    """Return what is left on a GPU while its learner rank works."""
+    names = ("CUDA graphs", "CUDA context")
+    return tuple(item for item in fixed(engine) if item.name in names)

@@ -1,0 +1,143 @@
+"""Shapes of models from their config.json: the model is built without memory, on torch's meta device.
+
+The first reading imports torch and transformers, which takes seconds; its result is cached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.config.embedded import cache_folder
+from agentrl.errors import ConfigError
+from agentrl.planning.shape import Linear, ModelShape
+
+if TYPE_CHECKING:
+    from torch import nn
+
+VERSION = 1
+"""Of the files in the cache."""
+
+
+def read_shape(config_json: Path) -> ModelShape:
+    """Return the shape of the model that a config.json describes. Raises ConfigError if it cannot be built."""
+    try:
+        text = config_json.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {config_json}: {error.strerror}") from None
+    cached = cache_folder() / "shapes" / f"{_digest(text)}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return _from_json(cached.read_text())
+    shape = built_shape(config_json.parent)
+    with suppress(OSError):
+        _write(cached, json.dumps(asdict(shape), indent=1))
+    return shape
+
+
+def _digest(text: bytes) -> str:
+    version = f"{VERSION} {metadata.version('transformers')} ".encode()
+    return hashlib.sha256(version + text).hexdigest()[:24]
+
+
+def _from_json(text: str) -> ModelShape:
+    fields = json.loads(text)
+    linears = tuple(Linear(**linear) for linear in fields.pop("linears"))
+    return ModelShape(**fields, linears=linears)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file at once: another process may write the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).rename(path)
+
+
+def built_shape(folder: Path) -> ModelShape:
+    """Return the shape of the model in a folder with a config.json: it is built without memory. Raises ConfigError."""
+    try:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(folder)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except ImportError:
+        raise ConfigError("to count the parameters of a model, install torch and transformers") from None
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"the model of {folder / 'config.json'} cannot be planned: {error}") from None
+    return shape_of(model, config.get_text_config())
+
+
+def shape_of(model: Any, config: Any) -> ModelShape:
+    """Return the shape of a causal language model of transformers."""
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    blocks = [(name, parameter) for name, parameter in model.named_parameters() if _is_in_block(name)]
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    experts, sent_to = _experts(config)
+    in_experts = sum(parameter.numel() for name, parameter in blocks if ".experts." in name)
+    return ModelShape(
+        kind=config.model_type,
+        parameters=parameters,
+        matrices=sum(parameter.numel() for _, parameter in blocks if parameter.ndim >= 2),
+        active=parameters - in_experts * (experts - sent_to) // max(1, experts),
+        largest=max(parameter.numel() for parameter in model.parameters()),
+        vocabulary=head.shape[0],
+        hidden=head.shape[1],
+        inner=_inner(config, sent_to),
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        kv_heads=_number(config, "num_key_value_heads", default=config.num_attention_heads),
+        head_size=_number(config, "head_dim", default=config.hidden_size // config.num_attention_heads),
+        context=_number(config, "max_position_embeddings"),
+        is_tied=head is embedding,
+        is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
+        has_head_norm=any("q_norm" in name for name, _ in blocks),
+        linears=tuple(_linears(model)),
+    )
+
+
+def _is_in_block(name: str) -> bool:
+    """Return whether a parameter belongs to one of the model's blocks, which are numbered."""
+    return any(part.isdigit() for part in name.split("."))
+
+
+def _number(config: Any, *names: str, default: int = 0) -> int:
+    """Return the first of these entries of a config that has a number."""
+    return next((value for name in names if (value := getattr(config, name, None))), default)
+
+
+def _experts(config: Any) -> tuple[int, int]:
+    """(experts of a layer, experts that a token is sent to); zeros for a dense model."""
+    experts = _number(config, "num_experts", "num_local_experts", "n_routed_experts")
+    return experts, min(experts, _number(config, "num_experts_per_tok", "num_experts_per_token", "top_k"))
+
+
+def _inner(config: Any, sent_to: int) -> int:
+    """Return the width of the MLP that a token sees."""
+    dense = _number(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * config.hidden_size)
+    if not sent_to:
+        return dense
+    expert = _number(config, "moe_intermediate_size", default=dense)
+    shared = _number(config, "shared_expert_intermediate_size") or expert * _number(config, "n_shared_experts")
+    return sent_to * expert + shared
+
+
+def _linears(model: nn.Module) -> Iterator[Linear]:
+    """Yield the linear layers of the blocks by name and size."""
+    from torch import nn
+
+    layers = Counter(
+        (name.rpartition(".")[2], module.in_features, module.out_features)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and _is_in_block(name)
+    )
+    yield from (Linear(*layer, count) for layer, count in layers.items())

@@ -1,0 +1,55 @@
+"""The models of a run: those that it trains, those that score, those that engines serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentrl.algorithms.base import RunShape
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.config.models import other_models
+from agentrl.config.schema import Config
+from agentrl.planning.shape import ModelShape
+
+ReadShape = Callable[[str], ModelShape]
+"""Returns the shape of a model by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunModels:
+    """Shapes by role. The policy is None for its learner in an evaluation, which trains nothing.
+
+    `frozen` are the reference and the teacher, `rewards` the reward models that the run serves, `roles` the models that
+    play roles, each with its context. `columns` counts forward passes over a batch before its update.
+    """
+
+    policy: ModelShape
+    learns: bool = True
+    critic: ModelShape | None = None
+    frozen: tuple[ModelShape, ...] = ()
+    rewards: tuple[ModelShape, ...] = ()
+    roles: tuple[tuple[ModelShape, int], ...] = ()
+    has_old: bool = False
+
+    @classmethod
+    def of(cls, config: Config, read: ReadShape, *, learns: bool = True) -> RunModels:
+        """Return the models that a resolved configuration names. Raises ConfigError for one that cannot be read."""
+        policy = read(config.model.name)
+        roles = tuple((read(name), context) for name, context in config.role_models.items())
+        rewards = tuple(read(keys.model or "").with_scalar_head for keys in config.reward.served)
+        if not learns:
+            return cls(policy, learns=False, rewards=rewards, roles=roles)
+        algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+        columns, others = algorithm.requirements.columns, other_models(config)
+        frozen = algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
+        shapes = [policy] * ("reference" in frozen)
+        shapes += [read(name) for role, name in others.items() if role == "teacher" and role in frozen]
+        critic = read(others["critic"]) if "critic" in others else policy
+        return cls(
+            policy,
+            critic=critic.with_scalar_head if "values" in columns else None,
+            frozen=tuple(shapes),
+            rewards=rewards,
+            roles=roles,
+            has_old="old" in columns or config.learner.updates > 1,
+        )

@@ -1,0 +1,56 @@
+"""The plan of a run: the memory of every device and phase, the seconds of a step, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from agentrl.config.schema import Config
+from agentrl.planning.duration import Seconds, seconds_of, step_s
+from agentrl.planning.hardware import Hardware
+from agentrl.planning.models import RunModels
+from agentrl.planning.need import Fit, Need
+from agentrl.planning.needs import needs_of
+
+PROMPT_TOKENS = 256
+"""Tokens of a prompt, for the seconds; memory is planned for sequences of `model.max_context`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a resolved configuration needs on some hardware."""
+
+    config: Config
+    models: RunModels
+    hardware: Hardware
+    prompt_tokens: int = PROMPT_TOKENS
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """Memory by device and phase."""
+        return needs_of(self.config, self.models, self.hardware)
+
+    @cached_property
+    def seconds(self) -> tuple[Seconds, ...]:
+        """Seconds of a step by phase."""
+        return seconds_of(self.config, self.models, self.hardware, self.prompt_tokens)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step."""
+        return step_s(self.config, self.seconds)
+
+    @property
+    def fit(self) -> Fit:
+        """The verdict on the need that fits worst."""
+        order = list(Fit)
+        return max((need.fit for need in self.needs), key=order.index)
+
+    @property
+    def exceeding(self) -> tuple[Need, ...]:
+        """The worst need of each device that has too little."""
+        worst: dict[str, Need] = {}
+        for need in self.needs:
+            if need.fit is Fit.EXCEEDS and (need.device not in worst or need.nbytes > worst[need.device].nbytes):
+                worst[need.device] = need
+        return tuple(worst.values())

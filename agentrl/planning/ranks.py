@@ -1,0 +1,138 @@
+"""Memory of a learner rank, and of a process of scorers, by phase: which models it holds, and which one computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from agentrl.config.schema import Config, LoraSection
+from agentrl.planning.models import RunModels
+from agentrl.planning.need import Item, total, used
+from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
+from agentrl.planning.trained_model import TrainedModel, forward, offloaded, state, update
+
+AHEAD = 2
+"""Buckets of a publication at once (weights/delivery.py, and vLLM's packed transfers)."""
+HEAP_SHARE, PROCESS = 0.22, 64 << 20
+"""On a CPU: gaps between the tensors that stay, as a share of these, and code and threads of an update. Measured."""
+
+
+def width_of(config: Config) -> int:
+    """Return the bytes of the compute type of a resolved configuration."""
+    return FLOAT32 if config.model.dtype == "float32" else BFLOAT16
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of the learner of a resolved configuration."""
+
+    config: Config
+    models: RunModels
+
+    @cached_property
+    def policy(self) -> TrainedModel:
+        """The policy."""
+        config = self.config
+        return TrainedModel(
+            self.models.policy,
+            config.learner,
+            config.lora,
+            width_of(config),
+            max(config.learner.micro_batch_tokens, config.model.max_context),
+            is_on_gpu=config.device == "cuda",
+            has_checkpointing=bool(config.model.gradient_checkpointing),
+            is_offloaded=config.engine.placement == "colocate" and not config.learner.offload,
+        )
+
+    @cached_property
+    def critic(self) -> TrainedModel | None:
+        """The critic."""
+        if self.models.critic is None:
+            return None
+        section = self.config.critic.optimizer(self.config.learner).model_copy(update={"ema": 0.0})
+        return replace(
+            self.policy,
+            shape=self.models.critic,
+            section=section,
+            lora=LoraSection(),
+            has_logits=False,
+            is_offloaded=self.config.scorers.offload and not section.offload,
+        )
+
+    @property
+    def frozen(self) -> tuple[ModelShape, ...]:
+        """Frozen models on this rank."""
+        return self.models.frozen if self.config.scorers.placement == "colocate" else ()
+
+    @property
+    def state(self) -> tuple[Item, ...]:
+        """What the rank holds in every phase."""
+        critic = used(Item("critic", total(state(self.critic)) if self.critic else 0))
+        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if self._waits else self._scorers)))
+
+    @property
+    def start(self) -> tuple[Item, ...]:
+        """The load of a model: DeepSpeed moves the whole of it to the device before it shards it."""
+        is_in_4_bits = self.config.lora.rank > 0 and self.config.lora.load_in_4bit
+        loaded = self._loaded[is_in_4_bits:]  # quantized weights are never whole
+        return used(Item("whole model in float32", max((FLOAT32 * shape.parameters for shape in loaded), default=0)))
+
+    @property
+    def scoring(self) -> tuple[Item, ...]:
+        """What columns before an update add."""
+        passes = [forward(self.policy, has_gradient=False)] if self.models.has_old or self.frozen else []
+        passes += [forward(self.critic, has_gradient=False)] if self.critic else []
+        lent = Item("frozen models", self._scorers if self._waits else 0)
+        return used(lent, *max(passes, key=total, default=()))
+
+    @property
+    def update(self) -> tuple[Item, ...]:
+        """What the update of the policy or that of the critic adds."""
+        parts = [update(self.policy), *([update(self.critic)] if self.critic else [])]
+        return max(parts, key=total)
+
+    @property
+    def publication(self) -> tuple[Item, ...]:
+        """Buckets, and one tensor that is gathered or merged in float32 and cast."""
+        config, width = self.config, self.policy.width
+        if config.lora.publish == "adapter":
+            return used(Item("adapter", width * self.policy.trained))
+        largest = self.models.policy.largest
+        is_made = self.policy.stage == 3 or config.lora.rank > 0
+        bucket = max(config.weights.bucket_mib << 20, largest * width)
+        return used(Item("tensor", largest * (FLOAT32 * is_made + width)), Item("buckets", AHEAD * bucket))
+
+    @property
+    def host(self) -> tuple[Item, ...]:
+        """What the rank of a GPU machine holds in CPU memory."""
+        parts = (offloaded(self.policy), offloaded(self.critic) if self.critic else ())
+        return used(
+            Item("offloaded optimizer", sum(map(total, parts))),
+            Item("offloaded frozen models", self._scorers if self._waits else 0),
+        )
+
+    @property
+    def _loaded(self) -> list[ModelShape]:
+        critic = [self.models.critic] if self.models.critic else []
+        return [self.models.policy, *critic, *self.frozen]
+
+    @property
+    def _scorers(self) -> int:
+        """Bytes of the frozen models; a reference of 4-bit weights moves to the policy's, and is float32 too."""
+        return sum(FLOAT32 * shape.parameters for shape in self.frozen)
+
+    @property
+    def _waits(self) -> bool:
+        return self.config.scorers.offload and self.config.device == "cuda"
+
+
+def on_cpu(rank: Rank) -> tuple[Item, ...]:
+    """Return what the process of a rank on a CPU takes at its peak, above its imports."""
+    staying = total((*rank.state, *(item for item in rank.update if item.name == "gradients")))
+    return (*rank.state, *rank.update, Item("heap", PROCESS + int(HEAP_SHARE * staying)))
+
+
+def separate_scorers(rank: Rank) -> tuple[Item, ...]:
+    """Return the memory of a process of frozen models alone."""
+    models = sum(FLOAT32 * shape.parameters for shape in rank.models.frozen)
+    return used(Item("frozen models", models), *forward(replace(rank.policy, lora=LoraSection()), has_gradient=False))

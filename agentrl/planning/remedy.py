@@ -1,0 +1,187 @@
+"""Settings at which a run fits: the fastest of those that were left to the machine, or the nearest of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
+
+from agentrl.config.keys import keys, unset_of, value_of
+from agentrl.config.machine import Machine, together
+from agentrl.config.resolve import resolve_run
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+from agentrl.planning.hardware import Hardware
+from agentrl.planning.need import Fit, Phase
+from agentrl.planning.plan import Plan
+
+MOST_CHOSEN, MOST_CHANGES = 3, 4
+"""Keys that are chosen, and flags that are proposed, at once."""
+LEAST_TOKENS = 512
+"""A smaller micro-batch leaves a GPU idle."""
+SHARES = (0.35, 0.25, 0.6, 0.75, 0.9, 0.95)
+"""Of a GPU for an engine: less for the learner beside it, more for a model that needs it."""
+MORE_NODES = (2, 4, 8)
+
+Levels = tuple[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key with another value."""
+
+    key: str
+    value: Any
+
+    def __str__(self) -> str:
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"--{self.key} {value}"
+
+
+ADAPTERS = (Change("lora.rank", 16),)
+QUANTIZED = (*ADAPTERS, Change("lora.load_in_4bit", True))
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Changes after which a run fits, and the plan with them. `nodes` is 0 unless it takes more machines."""
+
+    changes: tuple[Change, ...]
+    plan: Plan
+    nodes: int = 0
+
+    @property
+    def flags(self) -> str:
+        """The flags to type."""
+        return " ".join(map(str, self.changes))
+
+    @property
+    def advice(self) -> str:
+        """The sentence that proposes it."""
+        if self.nodes:
+            return f"on {self.nodes} machines it fits with {self.flags or 'the same settings'}"
+        if self.changes[: len(ADAPTERS)] == ADAPTERS:
+            return f"adapters in place of all weights fit: {self.flags}"
+        return f"nearest setting that fits: {self.flags}"
+
+
+def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
+    """Return the fastest setting of keys without a value at which `requested`, whose plan is `plan`, fits."""
+    levels = [level for level in _levels(plan) if not is_set(requested, level[0])]
+    numbers = range(1, MOST_CHOSEN + 1)
+    found = [remedy for number in numbers for remedy in _fitting(requested, machine, plan, levels, number)]
+    return min(found, key=lambda remedy: remedy.plan.step_s, default=None)
+
+
+def is_set(config: Config, key: str) -> bool:
+    """Return whether a key has a value, in place of one that is chosen for the machine."""
+    info = keys()[key]
+    return unset_of(info) is None or value_of(config, key) != info.default
+
+
+def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, ...]:
+    """Return the fewest changes of any key with which the run fits, and of those the fastest.
+
+    If there are none, return what else fits: adapters in place of all weights, and more machines.
+    """
+    if found := _nearest(requested, machine, plan):
+        return (found,)
+    others: list[Remedy | None] = [_on_more_machines(requested, machine, plan)]
+    if plan.models.learns and not requested.lora.rank:
+        tried = (_nearest(_changed(requested, first), machine, plan, first) for first in (ADAPTERS, QUANTIZED))
+        others.insert(0, next(filter(None, tried), None))
+    return tuple(filter(None, others))
+
+
+def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
+    levels = _levels(plan)
+    for number in range(MOST_CHANGES + 1):
+        found = list(_fitting(requested, machine, plan, levels, number))
+        if found:
+            best = min(found, key=lambda remedy: remedy.plan.step_s)
+            return replace(best, changes=(*first, *best.changes))
+    return None
+
+
+def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
+    """Return the nearest setting on 2, 4 or 8 times as many machines; None if no GPU can even load the model."""
+    is_loadable = all(need.fit is not Fit.EXCEEDS for need in plan.needs if need.phase is Phase.START)
+    if not machine.gpus or not is_loadable:
+        return None
+    for times in MORE_NODES:
+        larger = together((machine.hosts or (machine,)) * times)
+        hardware = Hardware.of(larger)
+        found = _nearest(requested, larger, replace(plan, hardware=hardware))
+        if found:
+            return replace(found, nodes=hardware.nodes)
+    return None
+
+
+def _fitting(
+    requested: Config, machine: Machine, plan: Plan, levels: Sequence[Levels], number: int
+) -> Iterator[Remedy]:
+    """Yield the settings that differ in `number` keys and fit."""
+    for chosen in combinations(levels, number):
+        for values in product(*(values for _, values in chosen)):
+            changes = tuple(Change(key, value) for (key, _), value in zip(chosen, values, strict=True))
+            tried = _tried(_changed(requested, changes), machine, plan)
+            if tried and tried.fit is Fit.FITS:
+                yield Remedy(changes, tried)
+
+
+def _changed(config: Config, changes: Sequence[Change]) -> Config:
+    for change in changes:
+        section, _, name = change.key.partition(".")
+        changed = getattr(config, section).model_copy(update={name: change.value})
+        config = config.model_copy(update={section: changed})
+    return config
+
+
+def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:
+    """Return the plan of another configuration, None if it cannot run."""
+    try:
+        return replace(plan, config=resolve_run(requested, machine))
+    except ConfigError:
+        return None
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What may change: the settings in the order in which they are preferred, each with its values.
+
+
+def _levels(plan: Plan) -> list[Levels]:
+    """Return the settings that may change a plan, with values other than the present ones."""
+    of_engine = _engine_levels(plan) if plan.config.device == "cuda" else _cpu_levels(plan)
+    levels = [*(_learner_levels(plan) if plan.models.learns else ()), *of_engine]
+    return [(key, values) for key, values in levels if values]
+
+
+def _learner_levels(plan: Plan) -> Iterator[Levels]:
+    config, models = plan.config, plan.models
+    learner, is_on_gpu = config.learner, config.device == "cuda"
+    yield "learner.zero_stage", [stage for stage in (1, 2, 3) if stage > learner.stage]
+    yield "model.gradient_checkpointing", [True] * (not config.model.gradient_checkpointing)
+    least = max(LEAST_TOKENS, config.model.max_context)
+    halves = [learner.micro_batch_tokens >> n for n in range(1, 6)]
+    yield "learner.micro_batch_tokens", [tokens for tokens in halves if tokens >= least]
+    yield "learner.offload", [True] * (is_on_gpu and not learner.offload)
+    has_waiting = bool(models.frozen or models.critic) and config.scorers.placement == "colocate"
+    yield "scorers.offload", [True] * (is_on_gpu and has_waiting and not config.scorers.offload)
+
+
+def _engine_levels(plan: Plan) -> Iterator[Levels]:
+    engine, most = plan.config.engine, max(1, plan.hardware.gpus)
+    yield "engine.gpu_memory_utilization", [share for share in SHARES if share != engine.gpu_memory_utilization]
+    yield "engine.placement", [name for name in ("separate", "colocate") if name != engine.placement]
+    splits = [split for split in (2, 4, 8, 16) if engine.tensor_parallel < split <= most]
+    yield "engine.tensor_parallel", [split for split in splits if plan.models.policy.heads % split == 0]
+    fewer = {engine.count // 2, 1} - {0, engine.count}
+    yield "engine.count", sorted(fewer, reverse=True) if plan.models.learns else []
+
+
+def _cpu_levels(plan: Plan) -> Iterator[Levels]:
+    engine, learner = plan.config.engine, plan.config.learner
+    yield "engine.kv_cache_gib", [float(gib) for gib in (8, 4, 2, 1) if gib < engine.kv_cache_gib]
+    yield "engine.count", [1] * (engine.count > 1)
+    yield "learner.ranks", [1] * (learner.ranks > 1 and plan.models.learns)

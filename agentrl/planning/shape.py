@@ -1,0 +1,80 @@
+"""The shape of a model: the numbers from which its memory and its operations are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+FLOAT32, BFLOAT16 = 4, 2
+"""Bytes of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear layers of one name in all blocks: `count` matrices of [outputs, inputs]."""
+
+    name: str
+    inputs: int
+    outputs: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A causal language model by its numbers.
+
+    `parameters` counts every tensor once, `matrices` those of its blocks that are factors of matrix products, `active`
+    the parameters that one token goes through (without an expert that it is not sent to). `inner` is the width of the
+    MLP that a token sees: that of its experts together. `largest` is the size of the largest tensor, `context` the
+    longest sequence, 0 if the model does not say.
+    """
+
+    kind: str
+    parameters: int
+    matrices: int
+    active: int
+    largest: int
+    vocabulary: int
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    context: int
+    is_tied: bool
+    is_gated: bool
+    has_head_norm: bool
+    linears: tuple[Linear, ...] = ()
+
+    @property
+    def queries(self) -> int:
+        """Width of the queries of all heads."""
+        return self.heads * self.head_size
+
+    @property
+    def keys(self) -> int:
+        """Width of the keys of all heads, which is that of the values."""
+        return self.kv_heads * self.head_size
+
+    @property
+    def embedding(self) -> int:
+        """Parameters of the embedding, and of the head."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer."""
+        return 2 * self.layers * self.keys * BFLOAT16
+
+    @property
+    def with_scalar_head(self) -> ModelShape:
+        """The same model with a head of size 1, as a critic or a reward model has it."""
+        head = 0 if self.is_tied else self.embedding
+        change = self.hidden - head
+        return replace(self, parameters=self.parameters + change, active=self.active + change, is_tied=True)
+
+    def adapters(self, rank: int, names: Sequence[str] = ()) -> int:
+        """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names."""
+        adapted = (linear for linear in self.linears if not names or linear.name in names)
+        return sum(rank * (linear.inputs + linear.outputs) * linear.count for linear in adapted)

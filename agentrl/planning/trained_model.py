@@ -1,0 +1,207 @@
+"""Memory of a model that a learner rank trains: its state, and what an update adds at its peak.
+
+Every term names the code that allocates it. Bytes are those of one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentrl.config.schema import LearnerSection, LoraSection
+from agentrl.planning.need import Item, total, used
+from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
+
+NF4_BYTES = 4.127 / 8
+"""Of a quantized weight: 4 bits and its share of the double-quantized constants (Dettmers et al. 2023, section 3)."""
+BUCKET = 500_000_000
+"""Elements of DeepSpeed's buckets of gradients (`reduce_bucket_size`, and `elements_per_buffer` at stage 0)."""
+TOUCHED = {1: 2.5, 2: 5.0, 3: 5.5}
+"""By ZeRO stage: the pages of its buckets on a CPU, where each backward pass finds them elsewhere, in shares of the
+gradients. Measured on two ranks."""
+LIVE = 1_000_000_000
+"""Parameters that ZeRO stage 3 keeps gathered (`max_live_parameters`, `max_reuse_distance`)."""
+CHUNK_LOGITS, KEPT_LOGITS = 1 << 24, 1 << 28
+"""Those of `learner/heads.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A model that each of `section.ranks` ranks trains; `section` is that of its own optimizer.
+
+    `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch. `has_logits` is False for a
+    critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between updates.
+    """
+
+    shape: ModelShape
+    section: LearnerSection
+    lora: LoraSection
+    width: int
+    tokens: int
+    is_on_gpu: bool
+    has_checkpointing: bool
+    has_logits: bool = True
+    is_offloaded: bool = False
+
+    @property
+    def stage(self) -> int:
+        """ZeRO stage."""
+        return self.section.stage
+
+    @property
+    def trained(self) -> int:
+        """Parameters with a gradient."""
+        return self.shape.adapters(self.lora.rank, self.lora.layers) if self.lora.rank else self.shape.parameters
+
+    def shard(self, elements: int, stage: int) -> int:
+        """Return this rank's share of elements that are sharded from a ZeRO stage on (Rajbhandari et al. 2020)."""
+        return -(-elements // self.section.ranks) if self.stage >= stage else elements
+
+
+# --------------------------------------------------------------------------------------------------------------
+# State: what stays between updates, and gradients, which stay from the first micro-batch to the optimizer step.
+
+
+def weights(model: TrainedModel) -> Item:
+    """Return the parameters: float32, and frozen ones of QLoRA in 4 bits."""
+    shape = model.shape
+    frozen = shape.parameters if model.lora.rank else 0
+    in_4_bits = shape.matrices if model.lora.rank and model.lora.load_in_4bit else 0
+    whole = model.trained + frozen - in_4_bits
+    return Item("parameters", FLOAT32 * model.shard(whole, 3) + int(in_4_bits * NF4_BYTES))
+
+
+def gradients(model: TrainedModel) -> Item:
+    """Return the accumulated gradients, in float32."""
+    return Item("gradients", FLOAT32 * model.shard(model.trained, 2))
+
+
+def optimizer(model: TrainedModel) -> Item:
+    """Return the optimizer's state: moments, and the copy of the parameters that stages 1 and 2 update.
+
+    DeepSpeed clones a rank's part of the parameters at these stages (`single_partition_of_fp32_groups`).
+    """
+    copy = FLOAT32 if model.stage in (1, 2) or (model.stage == 3 and model.section.offload) else 0
+    return Item("optimizer", _moments(model) + copy * model.shard(model.trained, 1))
+
+
+def _moments(model: TrainedModel) -> int:
+    if model.section.optimizer == "adamw_8bit":
+        return 2 * model.trained
+    if model.section.optimizer == "muon":  # one moment for hidden matrices, two for the rest
+        matrices = model.trained if model.lora.rank else model.shape.matrices
+        return FLOAT32 * (2 * model.trained - matrices)
+    return 2 * FLOAT32 * model.shard(model.trained, 1)
+
+
+def average(model: TrainedModel) -> Item:
+    """Return the rank's part of the EMA of the policy."""
+    return Item("EMA", FLOAT32 * -(-model.trained // model.section.ranks) if model.section.ema else 0)
+
+
+def buckets(model: TrainedModel) -> Item:
+    """Return the buffers in which DeepSpeed collects gradients, one for each type in which they travel.
+
+    At stage 0 it is a copy of the gradients of several ranks, made after the last backward pass.
+    """
+    types = (BFLOAT16, FLOAT32) if model.width == BFLOAT16 else (FLOAT32,)
+    if model.stage == 0:
+        nbytes = FLOAT32 * min(BUCKET, model.trained) if model.section.ranks > 1 else 0
+    elif model.is_on_gpu:
+        nbytes = BUCKET * (sum(types) if model.stage == 3 else FLOAT32 * len(types))
+    else:
+        nbytes = int(FLOAT32 * min(BUCKET, model.trained) * TOUCHED[model.stage])
+    return Item("gradient buckets", nbytes)
+
+
+def state(model: TrainedModel) -> tuple[Item, ...]:
+    """Return what a rank holds on its device between updates."""
+    is_away = model.section.offload or model.is_offloaded
+    kept = buckets(model) if model.stage == 3 else Item("", 0)
+    return used(weights(model), Item("", 0) if is_away else optimizer(model), average(model), kept)
+
+
+def offloaded(model: TrainedModel) -> tuple[Item, ...]:
+    """Return what a rank holds in CPU memory instead of on its GPU."""
+    if model.section.offload:  # gradients too: the optimizer steps there
+        return used(optimizer(model), Item("gradients", FLOAT32 * model.shard(model.trained, 1)))
+    return used(optimizer(model)) if model.is_offloaded else ()
+
+
+def update(model: TrainedModel) -> tuple[Item, ...]:
+    """Return what an update adds to the state at its peak: in the last micro-batch of several, or after it."""
+    mine = Item("", 0) if model.section.offload and model.stage > 1 else gradients(model)
+    back = optimizer(model) if model.is_offloaded and not model.section.offload else Item("", 0)
+    bucket, passes = buckets(model), forward(model, has_gradient=True)
+    if model.stage == 0:
+        return used(mine, back, *max((bucket,), passes, key=total))
+    return used(mine, back, *([bucket] if model.stage < 3 else []), *passes)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Forward and backward passes over one micro-batch.
+
+
+def forward(model: TrainedModel, *, has_gradient: bool) -> tuple[Item, ...]:
+    """Return the peak of the passes over one micro-batch, beside state and gradients."""
+    layers = activations(model) if has_gradient else Item("activations", layer_bytes(model) * model.tokens)
+    copies, logits = casts(model, has_gradient=has_gradient), head(model, has_gradient=has_gradient)
+    return used(layers, copies, gathered(model), logits)
+
+
+def layer_bytes(model: TrainedModel) -> int:
+    """Return the bytes that one layer keeps of one token for the backward pass.
+
+    Counted on transformers' Llama, Qwen2 and Qwen3 (tests/unit/planning/test_trained_model.py): the residual stream
+    and the norms are float32; autocast copies the input of every product.
+    """
+    shape, width = model.shape, model.width
+    norms = 2 * (2 * FLOAT32 * shape.hidden + FLOAT32)
+    products = 5 if shape.is_gated else 4  # queries, keys and values; gate and up
+    copies = products * width if width == BFLOAT16 else 2 * width
+    attention = 2 * width * (shape.queries + shape.keys) + FLOAT32 * shape.heads
+    if shape.has_head_norm:
+        attention += (FLOAT32 + width) * (shape.queries + shape.keys) + FLOAT32 * (shape.heads + shape.kv_heads)
+    mlp = (4 if shape.is_gated else 2) * width * shape.inner
+    return norms + copies * shape.hidden + attention + mlp
+
+
+def activations(model: TrainedModel) -> Item:
+    """Return what the layers keep for the backward pass; with checkpointing their inputs, and one layer again."""
+    layers = model.shape.layers
+    if not model.has_checkpointing:
+        return Item("activations", layers * layer_bytes(model) * model.tokens)
+    return Item("activations", (layers * FLOAT32 * model.shape.hidden + layer_bytes(model)) * model.tokens)
+
+
+def casts(model: TrainedModel, *, has_gradient: bool) -> Item:
+    """Return autocast's 16-bit copies of the trained matrices, which live as long as the activations."""
+    is_kept = has_gradient and model.width == BFLOAT16 and model.stage < 3 and not model.lora.load_in_4bit
+    return Item("16-bit copies", BFLOAT16 * model.shape.matrices if is_kept else 0)
+
+
+def gathered(model: TrainedModel) -> Item:
+    """Return the parameters that stage 3 has gathered from all ranks, matrices in the compute type."""
+    if model.stage < 3:
+        return Item("", 0)
+    return Item("gathered parameters", model.width * min(LIVE, model.shape.parameters))
+
+
+def head(model: TrainedModel, *, has_gradient: bool) -> Item:
+    """Return what the head adds: chunks of float32 logits, its weight in the compute type, its float32 gradient."""
+    if not model.has_logits:
+        return Item("", 0)
+    shape, width = model.shape, model.width
+    logits = model.tokens * shape.vocabulary
+    chunk = min(logits, max(shape.vocabulary, CHUNK_LOGITS))
+    weight = 0
+    if width == BFLOAT16:  # a CPU widens its weight again, because it would round products of bfloat16
+        weight = (BFLOAT16 if model.is_on_gpu else BFLOAT16 + FLOAT32) * shape.embedding
+    first_pass = weight + 2 * FLOAT32 * chunk
+    if not has_gradient:
+        return Item("head", first_pass)
+    kept = width * logits if logits <= KEPT_LOGITS else 0
+    gradient = 0 if model.lora.rank else shape.embedding
+    copies = (FLOAT32 + BFLOAT16) * chunk if width == BFLOAT16 or not kept else 0
+    second_pass = weight + kept + copies + (FLOAT32 + width) * gradient
+    backward = 2 * FLOAT32 * gradient  # multiplied by the gradient of the loss
+    return Item("head", max(first_pass + kept, second_pass, backward))

@@ -1,0 +1,75 @@
+"""The peak memory of a learner rank: `python -m tests.real.rank_memory MODEL DTYPE` prints it as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import deepspeed  # noqa: F401 (part of the baseline, as everything that a rank imports)
+import numpy as np
+import torch
+
+from agentrl.algorithms.sample import TrainSequence
+from agentrl.config.schema import LearnerSection
+from agentrl.learner.memory import keep_freed_memory
+from agentrl.learner.policy_learner import PolicyLearner
+from agentrl.learner.spec import LearnerSpec
+from agentrl.types import SampleId
+from tests.unit.learner.synthetic import sequence
+
+TOKENS, PROMPT, MEMBERS = 128, 16, 4
+"""Of a micro-batch, which one group of that prompt fills."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes above the baseline after imports, over some updates."""
+
+    nbytes: int
+    updates: int
+
+
+def batch(vocabulary: int, groups: int = 2) -> list[TrainSequence]:
+    """Groups that fill a micro-batch each."""
+    rng = np.random.default_rng(0)
+    answer = (TOKENS - PROMPT) // MEMBERS + 1  # the last token of a sequence predicts nothing
+    out = []
+    for group in range(groups):
+        prompt = rng.integers(10, vocabulary, PROMPT).tolist()
+        for member in range(MEMBERS):
+            ids = prompt + rng.integers(10, vocabulary, answer).tolist()
+            mask = [0] * PROMPT + [1] * answer
+            advantages = rng.normal(size=len(ids)).tolist()
+            out.append(sequence(SampleId(group, member), ids, mask, [-10.0] * len(ids), advantages))
+    return out
+
+
+def status(name: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def peak_of(model: Path, dtype: str, updates: int = 3) -> Peak:
+    """Train some batches; the peak of all of them, because the optimizer's state comes with the first."""
+    torch.set_num_threads(2)
+    keep_freed_memory()
+    section = LearnerSection(ranks=1, zero_stage=0, lr=1e-6, schedule="constant", micro_batch_tokens=TOKENS)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    baseline = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
+    learner = PolicyLearner(LearnerSpec(model, 10, dtype=dtype, learner=section), 0, 1, "127.0.0.1", port)
+    steps = [learner.step(batch(vocabulary)).optimizer_steps for _ in range(updates)]
+    return Peak(status("VmHWM") - baseline, sum(steps))
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(peak_of(Path(sys.argv[1]), sys.argv[2]))), flush=True)
+    os._exit(0)

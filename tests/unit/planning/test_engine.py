@@ -1,0 +1,77 @@
+"""Memory of an engine, against published figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentrl.config.machine import GIB
+from agentrl.config.schema import EngineSection, LoraSection
+from agentrl.planning.engine import ServedModel, asleep, awake, cache, fixed, share
+from agentrl.planning.need import total
+from tests.unit.planning.published import shape
+
+GPU = 80 * GIB
+
+
+def served(name: str, max_context: int = 1024, lora: LoraSection | None = None, **keys: Any) -> ServedModel:
+    section = EngineSection(**{"count": 1, "tensor_parallel": 1, "gpu_memory_utilization": 0.9, **keys})
+    return ServedModel(shape(name), section, lora or LoraSection(), 2, max_context, is_on_gpu=True)
+
+
+def named(engine: ServedModel, name: str) -> int:
+    return sum(item.nbytes for item in awake(engine, GPU) if item.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "gigabytes"),
+    [
+        ("Llama-3.1-8B", 1_000, 0.125),
+        ("Llama-3.1-8B", 16_000, 1.95),
+        ("Llama-3.1-8B", 128_000, 15.62),
+        ("Llama-3.1-70B", 1_000, 0.313),
+        ("Llama-3.1-70B", 16_000, 4.88),
+        ("Llama-3.1-70B", 128_000, 39.06),
+    ],
+)
+def test_the_kv_cache_is_that_of_hugging_face_s_table(name: str, tokens: int, gigabytes: float) -> None:
+    """huggingface.co/blog/llama31, "Inference Memory Requirements"; a GB there is 1024^3 bytes."""
+    assert shape(name).kv_bytes * tokens / GIB == pytest.approx(gigabytes, rel=0.03)
+
+
+def test_a_token_of_opt_13b_takes_800_kb() -> None:
+    """Kwon et al. 2023, PagedAttention, section 3: 2 x 5120 x 40 x 2 bytes."""
+    assert shape("OPT-13B").kv_bytes == 800 * 1024
+
+
+@pytest.mark.parametrize(("name", "gigabytes"), [("Llama-3.1-8B", 16), ("Llama-3.1-70B", 140)])
+def test_weights_are_those_of_hugging_face_s_table(name: str, gigabytes: float) -> None:
+    """huggingface.co/blog/llama31: FP16."""
+    assert named(served(name), "weights") / 1e9 == pytest.approx(gigabytes, rel=0.01)
+
+
+def test_tensor_parallel_splits_weights_and_heads_of_keys() -> None:
+    one, four, sixteen = (served("Llama-3.1-70B", tensor_parallel=split) for split in (1, 4, 16))
+    assert named(four, "weights") == named(one, "weights") // 4
+    assert four.kv_bytes * 4 == one.kv_bytes
+    assert sixteen.kv_bytes * 8 == one.kv_bytes  # 8 heads of keys: on 16 GPUs each has one
+
+
+def test_the_cache_fills_the_engine_s_share_and_holds_at_least_one_sequence() -> None:
+    engine = served("Qwen2.5-7B")
+    assert total(awake(engine, GPU)) == share(engine, GPU) == int(0.9 * GPU)
+    cramped = served("Qwen2.5-7B", max_context=32_768, gpu_memory_utilization=0.2)
+    assert cache(cramped, GPU).nbytes == cramped.kv_bytes * 32_768
+    assert total(awake(cramped, GPU)) > share(cramped, GPU)
+
+
+def test_an_engine_that_sleeps_keeps_neither_weights_nor_cache() -> None:
+    assert {item.name for item in asleep(served("Qwen2.5-7B"))} == {"CUDA graphs", "CUDA context"}
+    assert {item.name for item in asleep(served("Qwen2.5-7B", enforce_eager=True))} == {"CUDA context"}
+
+
+def test_an_engine_of_adapters_holds_two() -> None:
+    lora = LoraSection(rank=16, publish="adapter")
+    names = {item.name: item.nbytes for item in fixed(served("Qwen2.5-7B", lora=lora))}
+    assert names["adapters"] == 2 * 2 * shape("Qwen2.5-7B").adapters(16)

@@ -1,0 +1,197 @@
+"""What was left to the machine is chosen so that the run fits; what cannot fit is refused with the nearest setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from agentrl.cli.flags import split
+from agentrl.config.loading import load, of_flags
+from agentrl.config.machine import Machine
+from agentrl.config.resolve import resolve_run
+from agentrl.config.schema import Config
+from agentrl.config.toml import to_toml
+from agentrl.errors import ConfigError
+from agentrl.planning import fit
+from agentrl.planning.fit import fitted_run
+from agentrl.planning.hardware import Hardware
+from agentrl.planning.models import RunModels
+from agentrl.planning.need import Fit
+from agentrl.planning.plan import Plan
+from agentrl.planning.remedy import MOST_CHOSEN, Remedy, fastest, is_set, remedies
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.planning.published import config, folder_of, gpus, plan, shape
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "shape_named", shape)
+    monkeypatch.setattr(fit, "shape_at_hand", shape)
+
+
+def run(machine: Machine, **flags: object) -> Config:
+    return fitted_run(config(**flags), machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "words"),
+    [
+        (gpus(8), {"model": "Llama-3.1-70B", "learner__ranks": 4, "learner__zero_stage": 0}, "learner"),
+        (gpus(1), {"model": "Qwen2.5-7B", "learner__zero_stage": 0}, "learner + engine"),
+        (LAPTOP, {"model": "Qwen2.5-7B"}, "CPU memory"),
+    ],
+    ids=["70B on 4 ranks", "7B on one GPU", "7B on a laptop"],
+)
+def test_what_cannot_fit_is_refused_with_the_device_and_its_needs(
+    machine: Machine, flags: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run(machine, **flags)
+    message = str(caught.value)
+    assert f"{words}: " in message
+    assert "GiB, and the device has" in message
+    assert "`agentrl plan` shows the arithmetic" in message
+
+
+def test_7b_on_one_gpu_has_the_113_gib_of_state_that_it_is_refused_for() -> None:
+    whole = plan("Qwen2.5-7B", gpus(1))
+    update = next(need for need in whole.needs if need.phase.value == "update")
+    names = ("parameters", "gradients", "optimizer")
+    assert sum(item.nbytes for item in update.items if item.name in names) / 2**30 == pytest.approx(113.5, abs=0.1)
+
+
+def test_nothing_said_uses_every_gpu() -> None:
+    small = run(gpus(8), model="Qwen2.5-0.5B")
+    assert (small.engine.placement, small.engine.count, small.learner.ranks) == ("colocate", 8, 8)
+    assert (small.learner.zero_stage, small.model.gradient_checkpointing) == (0, False)
+    large = run(gpus(8), model="Qwen2.5-7B")
+    used = large.learner.ranks + large.engine.count * large.engine.tensor_parallel
+    assert (8 if large.engine.placement == "colocate" else used) == 8
+    assert large.learner.zero_stage
+
+
+def test_what_is_chosen_fits_and_comes_back_equal(tmp_path: Path) -> None:
+    chosen = run(gpus(8), model="Qwen2.5-7B")
+    models = RunModels.of(chosen, shape)
+    assert Plan(chosen, models, Hardware.of(gpus(8))).fit is Fit.FITS
+    assert fitted_run(chosen, gpus(8)) == chosen
+    (tmp_path / "run.toml").write_text(to_toml(chosen))
+    assert fitted_run(load(tmp_path / "run.toml"), gpus(8)) == chosen
+
+
+def test_what_the_user_sets_is_never_changed() -> None:
+    flags = {"learner__zero_stage": 3, "learner__ranks": 4, "engine__placement": "colocate", "engine__count": 4}
+    requested = config(model="Qwen2.5-7B", **flags)
+    chosen = fastest(requested, gpus(4), plan("Qwen2.5-7B", gpus(4), **flags))
+    assert chosen is not None
+    assert {change.key for change in chosen.changes}.isdisjoint(key.replace("__", ".") for key in flags)
+    assert len(chosen.changes) <= MOST_CHOSEN
+    learner, engine = chosen.plan.config.learner, chosen.plan.config.engine
+    assert (learner.zero_stage, learner.ranks, engine.placement, engine.count) == (3, 4, "colocate", 4)
+    assert is_set(requested, "learner.zero_stage")
+    assert not is_set(requested, "model.gradient_checkpointing")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "flags"),
+    [
+        ("Qwen2.5-7B", gpus(8), {"learner__zero_stage": 0, "learner__ranks": 8}),
+        ("Qwen2.5-7B", gpus(8), {"learner__ranks": 6, "engine__count": 2, "learner__zero_stage": 0}),
+        ("Qwen2.5-0.5B", LAPTOP, {"learner__micro_batch_tokens": 65536}),
+    ],
+)
+def test_the_flags_of_a_remedy_give_a_run_that_fits(name: str, machine: Machine, flags: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="nearest setting that fits: ") as caught:
+        run(machine, model=name, **flags)
+    [line] = [line for line in str(caught.value).splitlines() if line.startswith("nearest")]
+    _, pairs = split(shlex.split(line.partition(": ")[2]))
+    assert pairs
+    overridden = {key.replace("__", "."): str(value) for key, value in flags.items()} | dict(pairs)
+    again = fitted_run(load(None, of_flags([("model", name), *overridden.items()])), machine)
+    assert Plan(again, RunModels.of(again, shape), Hardware.of(machine)).fit is Fit.FITS
+
+
+def found_for(name: str, machine: Machine, **flags: object) -> tuple[Remedy, ...]:
+    return remedies(config(model=name, **flags), machine, plan(name, machine, **flags))
+
+
+def test_the_nearest_setting_changes_as_little_as_possible() -> None:
+    """Two changes are enough where neither of them is."""
+    flags = {"learner__ranks": 8, "engine__count": 8, "learner__zero_stage": 0, "learner__micro_batch_tokens": 16384}
+    [found] = found_for("Qwen2.5-7B", gpus(8), **flags, engine__placement="colocate")
+    assert len(found.changes) == 2
+    for change in found.changes:
+        alone = flags | {change.key.replace(".", "__"): str(change).split()[1]}
+        assert plan("Qwen2.5-7B", gpus(8), engine__placement="colocate", **alone).fit is not Fit.FITS
+
+
+def test_adapters_and_more_machines_are_proposed_only_where_no_setting_fits() -> None:
+    [setting] = found_for("Qwen2.5-7B", gpus(1))
+    assert setting.advice.startswith("nearest setting that fits: --")
+    adapters, machines = found_for("Qwen2.5-7B", gpus(1, 48))
+    assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 ")
+    assert machines.advice.startswith(f"on {machines.nodes} machines it fits with --")
+    assert machines.plan.hardware.nodes == machines.nodes
+
+
+def test_no_number_of_machines_is_proposed_where_a_gpu_cannot_load_the_model() -> None:
+    [quantized] = found_for("Llama-3.1-70B", gpus(8))
+    assert "--lora.rank 16 --lora.load_in_4bit true " in quantized.advice
+    assert found_for("Llama-3.1-70B", gpus(8, 24)) == ()
+    with pytest.raises(ConfigError, match="no setting fits: use GPUs with more memory"):
+        run(gpus(8, 24), model="Llama-3.1-70B")
+
+
+FIXED = {
+    "model__gradient_checkpointing": "false",
+    "learner__zero_stage": 0,
+    "learner__ranks": 1,
+    "learner__micro_batch_tokens": 4096,
+    "engine__count": 1,
+    "engine__tensor_parallel": 1,
+    "engine__placement": "separate",
+    "engine__gpu_memory_utilization": 0.9,
+}
+
+
+@pytest.mark.parametrize(("excess", "is_refused"), [(1.0, False), (1.1, False), (1.2, True)])
+def test_nothing_is_refused_that_an_estimate_may_be_off_by(excess: float, is_refused: bool) -> None:
+    whole = plan("Qwen2.5-0.5B", gpus(2), **FIXED)
+    most = max(need.nbytes for need in whole.needs if need.device == "learner") / 2**30
+    machine = gpus(2, most / excess + 0.001)
+    with pytest.raises(ConfigError, match="learner: update needs") if is_refused else nullcontext():
+        assert run(machine, model="Qwen2.5-0.5B", **FIXED).learner.zero_stage == 0
+
+
+def test_a_model_that_cannot_be_counted_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> None:
+        raise ConfigError("no such model")
+
+    monkeypatch.setattr(fit, "shape_named", unknown)
+    requested = config(model="owner/unknown")
+    assert fitted_run(requested, gpus(8)) == resolve_run(requested, gpus(8))
+
+
+def test_an_evaluation_needs_only_its_engines() -> None:
+    requested, machine = config(model="Qwen2.5-7B"), gpus(1, 45)
+    assert fitted_run(requested, machine, learns=False).engine.count == 1
+    with pytest.raises(ConfigError):
+        fitted_run(requested, machine)
+
+
+def test_a_small_machine_gets_smaller_micro_batches_by_itself() -> None:
+    small = dataclasses.replace(LAPTOP, memory_gib=18.0)
+    chosen = run(small, model="Qwen2.5-0.5B")
+    assert chosen.learner.micro_batch_tokens < 2048 or chosen.model.gradient_checkpointing
+
+
+def test_the_plan_of_a_folder_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    folder = folder_of("Qwen2.5-7B", tmp_path)
+    with pytest.raises(ConfigError, match=r"learner \+ engine"):
+        fitted_run(config(model=folder), gpus(1))

@@ -1,0 +1,179 @@
+"""A plan sums what overlaps on a device, forgets no term, and has seconds that follow the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentrl.config.machine import GIB
+from agentrl.planning import engine, ranks, trained_model
+from agentrl.planning.duration import Load
+from agentrl.planning.need import MARGIN, Fit, Item, Need, Phase
+from agentrl.planning.plan import Plan
+from agentrl.planning.ranks import Rank
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.planning.published import gpus, plan
+
+SHARED = {"engine__placement": "colocate"}
+APART = {"engine__placement": "separate"}
+
+
+def need(plan: Plan, device: str, phase: Phase) -> Need:
+    [found] = [need for need in plan.needs if (need.device, need.phase) == (device, phase)]
+    return found
+
+
+def items(need: Need) -> dict[str, int]:
+    return {item.name: item.nbytes for item in need.items}
+
+
+def test_roles_apart_have_devices_and_phases_of_their_own() -> None:
+    apart = plan("Qwen2.5-0.5B", gpus(8), **APART)
+    found = {(need.device, need.phase): need.count for need in apart.needs}
+    assert found == {
+        ("learner", Phase.START): 4,
+        ("learner", Phase.UPDATE): 4,
+        ("learner", Phase.PUBLICATION): 4,
+        ("engine", Phase.SAMPLING): 4,
+        ("CPU memory", Phase.START): 1,
+    }
+
+
+def test_an_engine_sleeps_while_the_learner_works_and_the_learner_stays_while_it_samples() -> None:
+    shared = plan("Qwen2.5-0.5B", gpus(8), **SHARED)
+    update, sampling = (need(shared, "learner + engine", phase) for phase in (Phase.UPDATE, Phase.SAMPLING))
+    assert "engine's weights" not in items(update)
+    assert items(update)["engine's CUDA context"] > 0
+    alone = plan("Qwen2.5-0.5B", gpus(8), **APART, learner__ranks=4)
+    assert sampling.nbytes > need(alone, "engine", Phase.SAMPLING).capacity * 0.45
+    rank = Rank(shared.config, shared.models)
+    assert items(sampling)["learner's state"] > sum(item.nbytes for item in rank.state)
+    assert "optimizer" not in {item.name for item in rank.state}
+    assert items(need(shared, "CPU memory", Phase.UPDATE))["offloaded optimizer"] == 8 * items(update)["optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "phase", "name"),
+    [
+        ({"algorithm__kl_coef": 0.1}, "learner", Phase.UPDATE, "frozen models"),
+        ({"algo": "ppo"}, "learner", Phase.UPDATE, "critic"),
+        ({"algorithm__kl_coef": 0.1, "scorers__placement": "separate"}, "scorers", Phase.SCORING, "frozen models"),
+        ({"learner__ema": 0.9}, "learner", Phase.UPDATE, "EMA"),
+        ({"learner__zero_stage": 2, "learner__offload": "true"}, "CPU memory", Phase.UPDATE, "offloaded optimizer"),
+        ({"lora__rank": 8}, "learner", Phase.PUBLICATION, "adapter"),
+        ({"learner__zero_stage": 3}, "learner", Phase.PUBLICATION, "tensor"),
+    ],
+    ids=str,
+)
+def test_what_a_setting_adds_is_counted(flags: dict[str, Any], device: str, phase: Phase, name: str) -> None:
+    assert items(need(plan("Qwen2.5-0.5B", gpus(8), **APART, **flags), device, phase))[name] > 0
+
+
+def test_models_that_play_roles_have_an_engine_each() -> None:
+    roles = {"roles__judge__model": "Qwen2.5-7B"}
+    assert need(plan("Qwen2.5-0.5B", gpus(8), **roles), "role engine", Phase.SAMPLING).nbytes > 14 * GIB
+
+
+def test_frozen_models_wait_in_cpu_memory_and_come_back_to_score() -> None:
+    flags = {"algorithm__kl_coef": 0.1, "scorers__offload": "true"}
+    offloaded = plan("Qwen2.5-0.5B", gpus(8), **APART, **flags)
+    assert "frozen models" not in items(need(offloaded, "learner", Phase.UPDATE))
+    assert items(need(offloaded, "learner", Phase.SCORING))["frozen models"] > 1.8 * GIB
+    assert items(need(offloaded, "CPU memory", Phase.UPDATE))["offloaded frozen models"] > 0
+
+
+def nothing(*_: object, **__: object) -> Item:
+    return Item("", 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "term"),
+    [(trained_model, name) for name in ("weights", "gradients", "optimizer", "average", "buckets")]
+    + [(trained_model, name) for name in ("activations", "casts", "gathered", "head")]
+    + [(engine, "cache")],
+    ids=lambda value: value if isinstance(value, str) else value.__name__.rpartition(".")[2],
+)
+def test_a_term_that_is_forgotten_is_missed(module: Any, term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def peaks() -> list[int]:
+        flags = {"learner__ema": 0.9, "learner__ranks": 4, "engine__count": 4}
+        plans = [plan("Qwen2.5-7B", gpus(8), **APART, **flags, learner__zero_stage=stage) for stage in (1, 3)]
+        return [sum(need.nbytes for need in each.needs if need.device != "CPU memory") for each in plans]
+
+    before = peaks()
+    monkeypatch.setattr(module, term, nothing)
+    assert sum(before) - sum(peaks()) > GIB
+
+
+def test_the_memory_of_a_cpu_machine_counts_every_process_and_every_model() -> None:
+    laptop = plan("Qwen2.5-0.5B", LAPTOP)
+    [whole] = laptop.needs
+    assert whole.capacity == 24 * GIB
+    assert items(whole)["engines"] > 2 * 494e6 + laptop.config.engine.kv_cache_gib * GIB
+    assert items(whole)["learner"] > 16 * 494e6
+    doubled = plan("Qwen2.5-0.5B", LAPTOP, learner__ranks=2)
+    assert items(doubled.needs[0])["learner"] > 1.9 * items(whole)["learner"]
+
+
+@pytest.mark.parametrize(("nbytes", "fit"), [(95, Fit.FITS), (96, Fit.TIGHT), (114, Fit.TIGHT), (116, Fit.EXCEEDS)])
+def test_only_what_exceeds_a_device_by_more_than_the_estimate_may_be_off_does_not_fit(nbytes: int, fit: Fit) -> None:
+    assert MARGIN == 0.15
+    assert Need("GPU", 1, Phase.UPDATE, (Item("x", nbytes),), 100).fit is fit
+
+
+# --- seconds ------------------------------------------------------------------------------------------------------
+
+
+def seconds(found: Plan, phase: Phase) -> float:
+    return sum(one.seconds for one in found.seconds if one.phase is phase)
+
+
+def test_a_batch_goes_through_the_learner_at_six_operations_for_each_parameter_and_token() -> None:
+    """Kaplan et al. 2020: C = 6 N D, here on 4 GPUs of 989 TFLOP/s x 0.35; attention is a small part."""
+    large = plan("Qwen2.5-7B", gpus(8), prompts=64, max_tokens=768, **APART)
+    load = Load.of(large.config, large.prompt_tokens)
+    assert (load.sequences, load.prompt, load.response) == (512, 256, 768)
+    assert load.learned == 64 * 256 + 512 * 768
+    expected = 6 * 7.62e9 * load.learned / 4 / (989e12 * 0.35)
+    assert seconds(large, Phase.UPDATE) == pytest.approx(expected, rel=0.1)
+
+
+def test_checkpointing_costs_a_third_and_more_gpus_take_less() -> None:
+    flags = {"prompts": 64, **APART}
+    plain = seconds(plan("Qwen2.5-7B", gpus(8), **flags), Phase.UPDATE)
+    again = seconds(plan("Qwen2.5-7B", gpus(8), **flags, model__gradient_checkpointing="true"), Phase.UPDATE)
+    assert again / plain == pytest.approx(4 / 3, rel=0.05)
+    assert seconds(plan("Qwen2.5-7B", gpus(16), **flags), Phase.UPDATE) < 0.6 * plain
+
+
+def test_an_engine_reads_its_weights_for_every_token() -> None:
+    """Bound by memory: 14.2 GiB of weights at 3.35 TB/s x 0.6, for each of 768 tokens."""
+    few = plan("Qwen2.5-7B", gpus(2), prompts=1, max_tokens=768, **APART)
+    assert seconds(few, Phase.SAMPLING) == pytest.approx(768 * 15.23e9 / (3.35e12 * 0.6), rel=0.05)
+    split = plan("Qwen2.5-7B", gpus(4), prompts=1, max_tokens=768, engine__tensor_parallel=2, **APART)
+    assert seconds(split, Phase.SAMPLING) < 0.75 * seconds(few, Phase.SAMPLING)
+
+
+def test_a_faster_gpu_takes_less_time() -> None:
+    times = [plan("Qwen2.5-7B", gpus(8, name=name), prompts=64).step_s for name in ("A100", "H100", "H200", "B200")]
+    assert times == sorted(times, reverse=True)
+
+
+def test_sampling_during_updates_hides_the_shorter_of_the_two() -> None:
+    flags = {"prompts": 64, "learner__ranks": 4, "engine__count": 4}
+    waits, overlaps = (plan("Qwen2.5-7B", gpus(8), **flags, rollout__max_staleness=age) for age in (0, 1))
+    shorter = min(seconds(waits, Phase.SAMPLING), seconds(waits, Phase.UPDATE))
+    assert waits.step_s - overlaps.step_s == pytest.approx(shorter)
+
+
+def test_no_seconds_are_made_up_for_cpus() -> None:
+    assert plan("Qwen2.5-0.5B", LAPTOP).seconds == ()
+
+
+def test_the_peak_of_a_rank_is_no_less_than_any_of_its_parts() -> None:
+    parts: list[Callable[[Rank], tuple[Item, ...]]] = [lambda rank: rank.state, lambda rank: rank.update]
+    shared = plan("Qwen2.5-0.5B", gpus(8), algo="ppo")
+    rank = Rank(shared.config, shared.models)
+    assert all(part(rank) for part in parts)
+    assert ranks.on_cpu(rank)[-1].nbytes > ranks.PROCESS

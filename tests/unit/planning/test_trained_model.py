@@ -1,0 +1,206 @@
+"""Memory of a trained model: activations as autograd keeps them, state as it is published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from agentrl.algorithms.sample import plain_sequence
+from agentrl.config.machine import GIB
+from agentrl.config.schema import LearnerSection, LoraSection
+from agentrl.learner import heads
+from agentrl.learner.batch import build_trees
+from agentrl.learner.micro_batch import pack
+from agentrl.learner.model import ATTENTION, PackedModel, prepare
+from agentrl.planning import trained_model
+from agentrl.planning.meta import shape_of
+from agentrl.planning.need import total
+from agentrl.planning.shape import ModelShape
+from agentrl.planning.trained_model import (
+    TrainedModel,
+    activations,
+    casts,
+    layer_bytes,
+    offloaded,
+    state,
+    update,
+    weights,
+)
+from agentrl.types import SampleId
+from tests.unit.planning.published import shape
+
+TOKENS = 64
+SIZES = {
+    "hidden_size": 128,
+    "intermediate_size": 352,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 48,
+    "vocab_size": 96,
+    "tie_word_embeddings": False,
+}
+KINDS = {
+    "llama": (LlamaForCausalLM, LlamaConfig),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
+}
+
+
+def trained(of: ModelShape, **changes: Any) -> TrainedModel:
+    section = LearnerSection(ranks=changes.pop("ranks", 1), zero_stage=changes.pop("stage", 0))
+    plain = TrainedModel(of, section, LoraSection(), 2, 4096, is_on_gpu=True, has_checkpointing=False)
+    return replace(plain, **changes)
+
+
+def kept(kind: str, layers: int, compute: torch.dtype, *, checkpointing: bool) -> tuple[int, ModelShape]:
+    """The bytes that autograd keeps from the forward pass of a real model, without its parameters; its shape."""
+    model_class, config_class = KINDS[kind]
+    config = config_class(num_hidden_layers=layers, **SIZES)
+    model = model_class(config)
+    model.set_attn_implementation(ATTENTION)
+    prepare(model, gradient_checkpointing=checkpointing)
+    model.train()
+    batch = [plain_sequence(SampleId(0, 0), [*range(TOKENS), 1], prompt=8)]
+    micro_batch = pack(batch, build_trees(batch, range(1))).to(torch.device("cpu"), compute)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        PackedModel(model, compute)(micro_batch, lambda logprobs, _: logprobs.sum())
+    return sum(storage.nbytes() for storage in storages.values()), shape_of(model, config)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["whole", "checkpointed"])
+@pytest.mark.parametrize("compute", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_activations_are_what_autograd_keeps(kind: str, compute: torch.dtype, checkpointing: bool) -> None:
+    few, _ = kept(kind, 1, compute, checkpointing=checkpointing)
+    many, of = kept(kind, 3, compute, checkpointing=checkpointing)
+    model = trained(of, width=compute.itemsize, tokens=TOKENS, has_checkpointing=checkpointing)
+    copies = 0 if checkpointing else casts(model, has_gradient=True).nbytes * 2 // 3
+    layer = 4 * of.hidden if checkpointing else layer_bytes(model)
+    assert (many - few - copies) / 2 / TOKENS == pytest.approx(layer, rel=0.001)
+    again = layer_bytes(model) * TOKENS if checkpointing else 0  # one layer is computed again
+    assert activations(model).nbytes == 3 * layer * TOKENS + again
+
+
+@pytest.mark.parametrize(
+    ("stage", "gigabytes"),
+    [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)],
+)
+def test_state_is_sharded_as_in_the_paper_of_zero(stage: int, gigabytes: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: 7.5B parameters, 64 GPUs, 2 + 2 + 12 bytes a parameter."""
+    model, parameters = trained(shape("Qwen2.5-7B"), ranks=64, stage=stage), 7_500_000_000
+    found = 12 * model.shard(parameters, 1) + 2 * model.shard(parameters, 2) + 2 * model.shard(parameters, 3)
+    assert found / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "gib"),
+    [
+        ("Qwen2.5-0.5B", 1, 7.4),
+        ("Qwen2.5-7B", 1, 113.5),
+        ("Qwen2.5-7B", 4, 28.4),
+        ("Qwen2.5-32B", 16, 30.5),
+        ("Llama-3.1-70B", 16, 65.7),
+        ("Llama-3.1-70B", 24, 43.8),
+    ],
+)
+def test_a_rank_holds_16_bytes_of_each_of_its_parameters(name: str, ranks: int, gib: float) -> None:
+    """AdamW in float32: weight, gradient, two moments; no second copy at stage 3 (DeepSpeed 0.19.8, stage3.py:1163)."""
+    stage = 3 if ranks > 1 else 0
+    model = trained(shape(name), ranks=ranks, stage=stage)
+    found = [item for item in (*state(model), *update(model)) if item.name in ("parameters", "gradients", "optimizer")]
+    assert total(found) / GIB == pytest.approx(gib, abs=0.06)
+    assert total(found) == pytest.approx(16 * model.trained / ranks, rel=1e-6)
+
+
+def test_stages_1_and_2_hold_a_copy_of_their_part() -> None:
+    """DeepSpeed 0.19.8 clones the partition that it updates (stage_1_and_2.py:560)."""
+    whole = shape("Qwen2.5-7B").parameters
+    for stage in (1, 2):
+        by_name = {item.name: item.nbytes for item in state(trained(shape("Qwen2.5-7B"), ranks=4, stage=stage))}
+        assert by_name == {"parameters": 4 * whole, "optimizer": 12 * -(-whole // 4)}
+
+
+def test_quantized_weights_take_4_bits_and_their_constants() -> None:
+    """Dettmers et al. 2023: 4.127 bits a weight, and 65B on one GPU of 48 GB in place of more than 780 GB."""
+    lora = LoraSection(rank=64, load_in_4bit=True)
+    model = trained(shape("LLaMA-65B"), lora=lora)
+    adapters = model.trained
+    head_and_embedding = 2 * shape("LLaMA-65B").embedding
+    assert weights(model).nbytes - 4 * (adapters + head_and_embedding) == pytest.approx(
+        shape("LLaMA-65B").matrices * 4.127 / 8, rel=0.001
+    )
+    assert total(state(model)) < 48e9
+    assert 12 * shape("LLaMA-65B").parameters > 780e9
+
+
+def test_adapters_have_gradients_and_moments_and_frozen_weights_none() -> None:
+    of = shape("Qwen2.5-7B")
+    model = trained(of, lora=LoraSection(rank=16))
+    by_name = {item.name: item.nbytes for item in (*state(model), *update(model))}
+    assert by_name["parameters"] == 4 * (of.parameters + of.adapters(16))
+    assert by_name["gradients"] == 4 * of.adapters(16)
+    assert by_name["optimizer"] == 8 * of.adapters(16)
+
+
+@pytest.mark.parametrize(("optimizer", "bytes_per_parameter"), [("adamw", 8), ("adamw_8bit", 2)])
+def test_moments_are_those_of_the_optimizer(optimizer: str, bytes_per_parameter: int) -> None:
+    of = shape("Qwen2.5-0.5B")
+    model = trained(of, section=LearnerSection(ranks=1, optimizer=optimizer))  # type: ignore[arg-type]
+    assert {item.name: item.nbytes for item in state(model)}["optimizer"] == bytes_per_parameter * of.parameters
+
+
+def test_muon_has_one_moment_for_hidden_matrices() -> None:
+    of = shape("Qwen2.5-0.5B")
+    model = trained(of, section=LearnerSection(ranks=1, optimizer="muon"))
+    assert {item.name: item.nbytes for item in state(model)}["optimizer"] == 8 * of.parameters - 4 * of.matrices
+
+
+def test_what_is_offloaded_leaves_the_gpu_for_the_host() -> None:
+    of = shape("Qwen2.5-7B")
+    section = LearnerSection(ranks=4, zero_stage=2, offload=True)
+    away = trained(of, section=section)
+    here = trained(of, ranks=4, stage=2)
+    assert "optimizer" not in {item.name for item in state(away)}
+    assert total(state(here)) - total(state(away)) == 12 * -(-of.parameters // 4)
+    assert total(offloaded(away)) == 16 * -(-of.parameters // 4)
+    assert offloaded(here) == ()
+
+
+def test_the_chunks_of_the_head_are_those_of_the_learner() -> None:
+    assert (trained_model.CHUNK_LOGITS, trained_model.KEPT_LOGITS) == (heads.CHUNK_LOGITS, heads.KEPT_LOGITS)
+
+
+def test_the_buckets_are_those_of_deepspeed() -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    defaults = DeepSpeedZeroConfig()
+    assert defaults.reduce_bucket_size == trained_model.BUCKET
+    assert defaults.max_live_parameters == defaults.max_reuse_distance == trained_model.LIVE
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, {"gradients", "activations", "16-bit copies", "head"}),
+        ({"width": 4}, {"gradients", "activations", "head"}),
+        ({"stage": 3, "ranks": 8}, {"gradients", "activations", "gathered parameters", "head"}),
+        ({"stage": 1, "ranks": 8}, {"gradients", "gradient buckets", "activations", "16-bit copies", "head"}),
+        ({"has_logits": False}, {"gradients", "activations", "16-bit copies"}),
+        ({"is_offloaded": True}, {"gradients", "optimizer", "activations", "16-bit copies", "head"}),
+    ],
+)
+def test_an_update_adds_these_terms(changes: dict[str, Any], names: set[str]) -> None:
+    assert {item.name for item in update(trained(shape("Qwen2.5-7B"), **changes))} == names
