@@ -34,9 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what the machine cannot run as skipped, and give real processes more time."""
     has_gpu = bool(detect().gpus)
     for item in items:
-        if "gpu" in item.keywords and not has_gpu:
+        if item.get_closest_marker("gpu") and not has_gpu:  # `keywords` has the names of folders too
             item.add_marker(pytest.mark.skip(reason="no GPU here"))
-        if "real" in item.keywords and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))
 
 

@@ -33,6 +33,7 @@ from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from benchmarks.arms import Arm, threads
 from benchmarks.learner import LR, Shape, free_port, samples
+from benchmarks.memory import forget_peak, peak_bytes
 from benchmarks.timing import alternated, column, last_line, median
 
 MIB = 1 << 20
@@ -54,12 +55,12 @@ class Variant:
 
     def step(self) -> dict[str, float]:
         """Train once; `peak_mib` is the most resident memory of the process during the step."""
-        _forget_peak()
+        forget_peak()
         started = time.perf_counter()
         report = self._learner.step(self._scored() if self._has_critic else self._batch)
         return {
             "seconds": time.perf_counter() - started,
-            "peak_mib": _peak() / MIB,
+            "peak_mib": peak_bytes() / MIB,
             "grad_norm": report.grad_norm,
         }
 
@@ -79,15 +80,6 @@ class Variant:
             nbytes += bucket.nbytes
             bucket.discard()
         return {"seconds": time.perf_counter() - started, "mib": nbytes / MIB}
-
-
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
-
-
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def variants(model: Path, rank: int) -> dict[str, LearnerSpec]:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+from agentrl.learner.attention.tiles import TILE
+from benchmarks import attention
 from benchmarks.arms import Arm
+from benchmarks.attention import Case
+from benchmarks.attention_forms import FORMS, Form
 from benchmarks.learning import over_seeds
+from benchmarks.memory import forget_peak, peak_bytes, resident_bytes
+from benchmarks.packs import Heads, Pack, Trees, states, tree
 from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
     "agents",
+    "attention",
     "grading",
     "learner",
     "matmul",
@@ -37,6 +48,7 @@ def test_every_benchmark_says_how_it_is_called(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", [name, "--help"])
+    monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)  # other tests import some of them
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
     assert ended.value.code == 0
@@ -105,3 +117,48 @@ def test_a_mean_over_seeds_has_students_interval() -> None:
     assert over_seeds([0.5]).method == "none"
     many = over_seeds([0.0, 1.0] * 40)
     assert many.high - many.mean == pytest.approx(1.9905 * 0.50315 / math.sqrt(80), rel=1e-3)
+
+
+def outcome(form: Form, given: list[Tensor]) -> list[Tensor]:
+    """Output and gradients of the tokens of a pack, in the form's layout and back."""
+    *inputs, grad = given
+    leaves = [form.spread(one).requires_grad_() for one in inputs]
+    out = form(*leaves)
+    grads = torch.autograd.grad(out, leaves, form.placed(grad))
+    return [form.gathered(out.detach()), *(form.summed(one) for one in grads)]
+
+
+@pytest.mark.parametrize("trees", [[(0, [50])], tree(160), [(7, [5, 9]), (0, [3])]])
+def test_the_sides_of_the_attention_benchmark_compute_the_same(trees: Trees) -> None:
+    pack, heads = Pack.of(trees), Heads(4, 2, 8)
+    tiled, *others = (outcome(form(pack), states(len(pack), heads)) for form in FORMS.values())
+    for other in others:
+        for one, expected in zip(other, tiled, strict=True):
+            assert (one.float() - expected.float()).norm() <= 2e-2 * expected.float().norm()
+
+
+def test_trees_have_the_tokens_that_are_asked_for_and_branches_of_different_lengths() -> None:
+    [(prefix, branches)] = tree(1024)
+    assert (prefix + sum(branches), len(branches), prefix) == (1024, 16, pytest.approx(512, abs=16))
+    assert max(branches) == pytest.approx(3 * min(branches), rel=0.2)
+
+
+def test_a_side_that_would_take_more_than_the_free_memory_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("tree", 32_768, Heads())
+    assert case.needed_bytes("dense") > 2 << 30 > case.needed_bytes(f"tiles {TILE}")
+    assert case.needed_bytes("padded") > 12 << 30
+    free = attention.detect()
+    monkeypatch.setattr(attention, "detect", lambda: replace(free, free_memory_gib=4.0))
+    fitting, too_large = attention._fitting(case, ["tiles", "dense", "padded"])
+    assert fitting == ["tiles", "dense"]
+    assert too_large == {"padded": pytest.approx(15, abs=4)}
+
+
+def test_the_peak_is_that_since_it_was_forgotten() -> None:
+    held = torch.ones(32 << 20, dtype=torch.uint8)
+    del held
+    forget_peak()
+    before = resident_bytes()
+    assert peak_bytes() - before < 8 << 20
+    held = torch.ones(32 << 20, dtype=torch.uint8)
+    assert peak_bytes() - before >= held.nbytes - (8 << 20)

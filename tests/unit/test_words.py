@@ -46,6 +46,7 @@ SOURCES = (
     "envs/*/agentrl_*",
     "adapters/*/agentrl_*",
     "benchmarks",
+    "verification",
     "examples",
 )
 TEXTS = (
