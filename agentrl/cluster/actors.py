@@ -17,6 +17,7 @@ from agentrl.cluster.learners import Learners
 from agentrl.cluster.placement import Placement
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray.cluster import Cluster
+from agentrl.cluster.relay import HostAgents
 from agentrl.cluster.reward_models import RewardModels
 from agentrl.cluster.role_engines import RoleEngines
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
@@ -43,6 +44,7 @@ class Actors:
     workers: Workers
     learners: Learners
     reward_models: RewardModels
+    agents: HostAgents
     role_engines: tuple[RoleEngines, ...] = ()
 
     @property
@@ -116,11 +118,12 @@ def _spawned(
     placement = Placement(config)
     devices = (lambda engine_id: learners.devices(placement.sharers(engine_id))) if placement.is_shared else None
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop, devices=devices)
+    agents = HostAgents(cluster, folder.path)
     role_engines = tuple(
-        RoleEngines(cluster, config, index, folder.path, scratch_of(folder.path), workers, restarts, stop)
+        RoleEngines(cluster, agents, config, index, folder.path, scratch_of(folder.path), workers, restarts, stop)
         for index in range(len(config.role_models))
     )
-    return Actors(engines, workers, learners, reward_models, role_engines)
+    return Actors(engines, workers, learners, reward_models, agents, role_engines)
 
 
 def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) -> ScorerProcess | None:

@@ -129,6 +129,7 @@ class Engines:
         devices = await self._devices(engine_id) if self._devices else ()
         await actor.make(*([list(devices)] if devices else []), deadline_s=deadline_s)
         await engine.start(deadline_s)
+        engine.host, _ = await actor.address(END_S)
         for process in await actor.identify(await engine.pids(), END_S):
             self._cluster.register(process)
         if self._devices:

@@ -30,14 +30,16 @@ class Learners:
     ) -> None:
         self._cluster, self._start_s, self._scorers = cluster, start_s, scorers
         self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
+        self.host = ""
+        """The address of rank 0's host in the cluster, once the ranks have started."""
 
     async def start(self) -> None:
         """Wait until every process has loaded its models."""
         await _together([self._start(), *([self._scorers.start()] if self._scorers else [])])
 
     async def _start(self) -> None:
-        address = await self._ranks[0].address(self._start_s)
-        starts = (self._within(rank.make(*address, deadline_s=self._start_s), rank.name) for rank in self._ranks)
+        self.host, port = await self._ranks[0].address(self._start_s)
+        starts = (self._within(rank.make(self.host, port, deadline_s=self._start_s), rank.name) for rank in self._ranks)
         for process in await asyncio.gather(*starts):
             self._cluster.register(process)
 
@@ -69,7 +71,7 @@ class Learners:
         return await self._all("step", self._cluster.share(batch), dict(state), deadline_s=deadline_s)
 
     async def buckets(self, _version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
-        """Stage the weights in files that engines on this machine load; each bucket is written when it is asked for."""
+        """Stage the weights in files on the host of rank 0; each bucket is written when it is asked for."""
         await self._all("begin_staging", deadline_s=deadline_s)
         is_last = False
         while not is_last:

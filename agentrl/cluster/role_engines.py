@@ -8,6 +8,7 @@ from pathlib import Path
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.placement import Placement
 from agentrl.cluster.ray.cluster import Cluster
+from agentrl.cluster.relay import HostAgents, HostRelay
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import engine_actor, vllm_spec
 from agentrl.cluster.workers import Workers
@@ -24,7 +25,7 @@ class RoleEngines:
     """The engine of one model, the one at `index` in `config.role_models`."""
 
     def __init__(
-        self, cluster: Cluster, config: Config, index: int, folder: Path, scratch: Path,
+        self, cluster: Cluster, agents: HostAgents, config: Config, index: int, folder: Path, scratch: Path,
         workers: Workers, restarts: Restarts, stop: Stop,
     ) -> None:  # fmt: skip
         name, max_context = list(config.role_models.items())[index]
@@ -42,8 +43,10 @@ class RoleEngines:
         spec = vllm_spec(own, model, str(scratch / f"role-{index}"))
         actor = engine_actor(f"engine of {name}", spec, Placement(config).role(index))
         self.engines = Engines(cluster, lambda _: actor, own.engine, workers, restarts, stop, name)
-        transfer = StagedTransfer(partial(stage_folder, model, folder, own.weights.bucket_mib << 20))
-        self._publisher = Publisher(self.engines, transfer, own.weights.publish_timeout_s)
+        staged = partial(stage_folder, model, folder, own.weights.bucket_mib << 20)
+        self._publisher = Publisher(
+            self.engines, StagedTransfer(staged, HostRelay(agents)), own.weights.publish_timeout_s
+        )
 
     async def start(self) -> None:
         """Wait until the engine serves the model; it is replaced from then on when it dies."""

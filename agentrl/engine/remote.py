@@ -50,10 +50,14 @@ def forward(
 
 
 class RemoteEngine:
-    """An EngineServer in another process: an Engine to the run, a Transport to the rollout workers. Picklable."""
+    """An EngineServer in another process: an Engine to the run, a Transport to the rollout workers. Picklable.
+
+    `host` is the address of its host in the cluster, once it has started.
+    """
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
+        self.host = ""
 
     start = forward(Engine.start)
     generate = forward(Engine.generate)

@@ -13,6 +13,7 @@ from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.driver import has_signal
 from agentrl.cluster.actors import Actors, actors, clean_up
 from agentrl.cluster.placement import Placement
+from agentrl.cluster.relay import HostRelay
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.workers import Workers
 from agentrl.config.models import encode
@@ -86,7 +87,8 @@ async def open_evaluation(
     weights = config.weights.model_copy(update={"transfer": "shm"})
     config = config.model_copy(update={"weights": weights, "lora": LoraSection()})  # a saved model is merged
     async with actors(config, inputs.model, folder, stop, view.timer, view.note, learns=False) as team:
-        transfer = StagedTransfer(partial(stage_folder, inputs.model, folder.path, weights.bucket_mib << 20))
+        staged = partial(stage_folder, inputs.model, folder.path, weights.bucket_mib << 20)
+        transfer = StagedTransfer(staged, HostRelay(team.agents))
         publisher = Publisher(team.engines, transfer, weights.publish_timeout_s)
         team.engines.watch(publisher.refill)
         async with publisher.lock:
@@ -143,9 +145,10 @@ def evaluation_of(
 def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
     """Make the publisher of a run with learners."""
     is_staged = config.weights.transfer == "shm"
+    relay = HostRelay(team.agents, lambda: team.learners.host)
     return Publisher(
         team.engines,
-        StagedTransfer(team.learners.buckets) if is_staged else CollectiveTransfer(team.learners.send),
+        StagedTransfer(team.learners.buckets, relay) if is_staged else CollectiveTransfer(team.learners.send),
         config.weights.publish_timeout_s,
         _canary(config, model) if config.weights.verify else None,
         team.learners.logprobs,

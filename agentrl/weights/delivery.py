@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from agentrl.errors import AgentRLError, WeightsError
 from agentrl.types import TensorSpec, Version, WeightManifest
-from agentrl.weights.staging import Bucket, StagedBucket
+from agentrl.weights.staging import Bucket
 
 AHEAD = 2
 """How many buckets exist at once: one is loaded while the next is written."""
 
 
-class Delivery:
-    """The buckets of one publication. `run` stages them; each reader gets all of them in order, at its own pace.
+class Staged(Protocol):
+    """A bucket on the hosts of the engines: `StagedBucket` on one host, or copies of it."""
 
-    A reader that leaves early, because its engine failed, keeps nobody waiting.
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """What the manifest says of its tensors."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no bucket follows."""
+
+    async def load_on(self, host: str) -> Bucket:
+        """Return the argument of `Engine.load` on a host."""
+
+    def discard(self) -> None:
+        """Remove the files. Idempotent."""
+
+
+class Delivery:
+    """The buckets of one publication. `run` stages them; each reader, an engine on one of `hosts`, gets all in order.
+
+    Readers load at their own pace. One that leaves early, because its engine failed, keeps nobody waiting; neither does
+    one for which the others have waited `patience_s`.
     """
 
-    def __init__(self, buckets: AsyncGenerator[StagedBucket], version: Version, readers: int) -> None:
-        self._buckets, self._version = buckets, version
-        self._at = dict.fromkeys(range(readers), -1)
-        self._held: dict[int, StagedBucket] = {}
+    def __init__(
+        self, buckets: AsyncGenerator[Staged], version: Version, hosts: Sequence[str], patience_s: float
+    ) -> None:
+        self._buckets, self._version, self._hosts, self._patience_s = buckets, version, hosts, patience_s
+        self._at = dict.fromkeys(range(len(hosts)), -1)
+        self._held: dict[int, Staged] = {}
         self._tensors: list[TensorSpec] = []
         self._count, self._is_over = 0, False
         self._error: AgentRLError | None = None
@@ -41,7 +67,7 @@ class Delivery:
                     self.nbytes += bucket.nbytes
                     self._is_over = bucket.is_last
                     self._free()
-                    await self._until(lambda: len(self._held) < AHEAD)
+                    await self._room()
         except AgentRLError as error:
             self._error = error
             raise
@@ -52,14 +78,16 @@ class Delivery:
     async def next(self, reader: int) -> Bucket | None:
         """Return what a reader loads next, None after the last bucket; what it got before is loaded.
 
-        Raises WeightsError if staging fails.
+        Raises WeightsError if staging fails, or if the reader has kept the others waiting.
         """
+        if reader not in self._at:
+            raise WeightsError(f"it kept the other engines waiting for {self._patience_s:g} s")
         self._at[reader] += 1
         number = self._at[reader]
         self._free()
         await self._until(lambda: number < self._count or self._is_over)
         self._check()
-        return self._held[number].load if number < self._count else None
+        return await self._held[number].load_on(self._hosts[reader]) if number < self._count else None
 
     async def staged(self) -> None:
         """Wait until every bucket is written. Raises WeightsError if staging fails."""
@@ -80,6 +108,18 @@ class Delivery:
     def manifest(self) -> WeightManifest:
         """What an engine must hold after the last bucket."""
         return WeightManifest(self._version, tuple(self._tensors))
+
+    async def _room(self) -> None:
+        """Wait until another bucket may be written, and no longer for readers whose peers have loaded all there is."""
+        while len(self._held) >= AHEAD:
+            slowest = min(self._at.values())
+            try:
+                await asyncio.wait_for(self._until(lambda: len(self._held) < AHEAD), self._patience_s)
+            except TimeoutError:
+                late = [reader for reader, number in self._at.items() if number == slowest]
+                if len(late) < len(self._at):
+                    for reader in late:
+                        self.leave(reader)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -36,6 +36,14 @@ class StagedBucket:
     nbytes: int
     is_last: bool
 
+    async def load_on(self, _host: str) -> Bucket:
+        """Return what engines of the host load on which it was staged."""
+        return self.load
+
+    def moved(self, path: Path) -> Bucket:
+        """Return what engines load where a copy of the files is at `path`."""
+        return {key: str(path) if value == str(self.path) else value for key, value in self.load.items()}
+
     def discard(self) -> None:
         """Remove the files; engines that still map them keep their contents. Idempotent."""
         _remove(self.path)
@@ -49,7 +57,7 @@ def stage(named_tensors: Iterable[NamedTensor], fallback: Path, bucket_bytes: in
     """
     for group, is_last in tensor_groups(named_tensors, bucket_bytes):
         size = sum(_padded(tensor.nbytes) for _, tensor in group)
-        handle, name = tempfile.mkstemp(".bin", staging_prefix(fallback), _root(size, fallback))
+        handle, name = tempfile.mkstemp(".bin", staging_prefix(fallback), staging_root(size, fallback))
         os.close(handle)
         try:
             yield _written(group, Path(name), size, is_last=is_last)
@@ -60,7 +68,7 @@ def stage(named_tensors: Iterable[NamedTensor], fallback: Path, bucket_bytes: in
 
 def stage_adapter(named: Sequence[NamedTensor], fallback: Path, write: Callable[[Path], None]) -> StagedBucket:
     """Let `write` put an adapter of these tensors into a new folder, which engines read as a bucket."""
-    root = _root(sum(_padded(tensor.nbytes) for _, tensor in named), fallback)
+    root = staging_root(sum(_padded(tensor.nbytes) for _, tensor in named), fallback)
     folder = Path(tempfile.mkdtemp(prefix=staging_prefix(fallback), dir=root))
     try:
         write(folder)
@@ -96,6 +104,12 @@ def _stored(model: Path) -> Iterator[NamedTensor]:
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
                 yield name, tensors.get_tensor(name)
+
+
+def discard_staged(name: str, fallback: Path) -> None:
+    """Remove what was staged under a name on this host. Idempotent."""
+    for root in (_SHARED_MEMORY, fallback):
+        _remove(root / name)
 
 
 def discard_leftovers(fallback: Path) -> None:
@@ -136,7 +150,8 @@ def tensor_groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> It
         yield group, True
 
 
-def _root(size: int, fallback: Path) -> Path:
+def staging_root(size: int, fallback: Path) -> Path:
+    """Return the folder for files of so many bytes."""
     if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > size + (16 << 20):
         return _SHARED_MEMORY
     return fallback

@@ -10,8 +10,11 @@ from typing import Protocol
 from agentrl.engine.protocol import Engine
 from agentrl.errors import AgentRLError, LearnerDiedError, WeightsError
 from agentrl.types import Version
-from agentrl.weights.delivery import Delivery
+from agentrl.weights.delivery import Delivery, Staged
 from agentrl.weights.staging import StagedBucket
+
+PATIENCE = 0.25
+"""The share of a publication's deadline for which the other engines wait for one that loads a bucket."""
 
 
 class TransferError(WeightsError):
@@ -27,19 +30,36 @@ class Transfer(Protocol):
         """Provide the learner's weights as `version`: buckets, or None if the engines, paused, hold them already."""
 
 
+class Relay(Protocol):
+    """Takes staged buckets to the hosts of engines: `agentrl.cluster.relay.HostRelay`."""
+
+    def host_of(self, engine: Engine) -> str:
+        """Return the host of an engine."""
+
+    def relayed(
+        self, buckets: AsyncGenerator[StagedBucket], hosts: Sequence[str], deadline_s: float
+    ) -> AsyncGenerator[Staged]:
+        """Yield each bucket for these hosts."""
+
+
 class StagedTransfer:
     """Weights are written into shared memory bucket by bucket; each engine loads them from there at its own pace.
 
-    `buckets(version, deadline_s)` writes them, each when it is asked for.
+    `buckets(version, deadline_s)` writes them, each when it is asked for; `relay` takes them to engines of other hosts.
     """
 
-    def __init__(self, buckets: Callable[[Version, float], AsyncGenerator[StagedBucket]]) -> None:
-        self._buckets = buckets
+    def __init__(
+        self, buckets: Callable[[Version, float], AsyncGenerator[StagedBucket]], relay: Relay | None = None
+    ) -> None:
+        self._buckets, self._relay = buckets, relay
 
     @asynccontextmanager
     async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[Delivery]:
         """Stage the weights. Raises what staging raises, when the block has ended."""
-        delivery = Delivery(self._buckets(version, deadline_s), version, len(engines))
+        buckets, relay = self._buckets(version, deadline_s), self._relay
+        hosts = [relay.host_of(engine) if relay else "" for engine in engines]
+        staged = relay.relayed(buckets, hosts, deadline_s) if relay else buckets
+        delivery = Delivery(staged, version, hosts, deadline_s * PATIENCE)
         staging = asyncio.create_task(delivery.run())
         try:
             yield delivery

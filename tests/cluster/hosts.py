@@ -6,10 +6,12 @@ them; nothing of this machine's own network is touched.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUBNET = "10.99.0"
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+STORE_BYTES = 200 << 20
 WAIT_S = 10.0
 UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 SETUP = """
@@ -47,13 +51,30 @@ class Host:
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on the host."""
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
-        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *words]
+        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", "RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *words]
 
     def run(self, *words: str, timeout_s: float = 120.0) -> str:
         """The output of a command on the host, which must succeed."""
         done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=timeout_s, check=False)
         assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout
+
+    def start_ray(self) -> None:
+        """Start a Ray cluster whose head this host is, with a token."""
+        self.run(*RAY, "get-auth-token", "--generate")
+        self.run(*RAY, "start", "--head", "--port=6379", "--include-dashboard=false", *self._node())
+
+    def join_ray(self, head: Host) -> None:
+        """Join the cluster of a head, with its token."""
+        token = head.run("cat", "/tmp/home/.ray/auth_token").strip()
+        self.run("sh", "-c", f"mkdir -p /tmp/home/.ray && printf %s {token} > /tmp/home/.ray/auth_token")
+        self.run(*RAY, "start", f"--address={head.address}:6379", *self._node())
+
+    def _node(self) -> list[str]:
+        """The resources of this host: one that has its name, and so many cores that no wait for them matters."""
+        resources = json.dumps({self.name: 1})
+        store = f"--object-store-memory={STORE_BYTES}"
+        return [f"--node-ip-address={self.address}", f"--resources={resources}", "--num-cpus=4", store]
 
     def unplug(self) -> None:
         """Cut the host off."""
@@ -112,6 +133,8 @@ def _held(unshare: Sequence[str], script: str) -> Iterator[int]:
     finally:
         process.kill()
         process.wait(WAIT_S)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def _in_network(pid: int, *words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from verification.ranks import Trained
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.filterwarnings(UNCLOSED)]
 
 ONE = Trained((1.0, 1.1), (0.5, 0.6), (-1.0,), (-0.9,), 100, 10, 5)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine in this process sets these variables, which are restored."""
+    for name in ("TMPDIR", "VLLM_RPC_BASE_PATH"):
+        monkeypatch.setenv(name, tempfile.gettempdir())
 
 
 @pytest.fixture

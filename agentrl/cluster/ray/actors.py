@@ -96,6 +96,14 @@ class ActorHandle:
         ref = self._actor.call.remote(method, *args)
         return await self._answer(ref, method, deadline_s)
 
+    def refer(self, method: str, *args: Any) -> Any:
+        """Call a method whose result stays on the actor's host, until it is the argument of another actor's call."""
+        return self._actor.call.remote(method, *args)
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call a method, and wait neither for its end nor for its errors."""
+        self._actor.call.remote(method, *args)
+
     async def make(self, *args: Any, deadline_s: float) -> ProcessRecord:
         """Make the object, with `args` after those of the spec; returns its process."""
         process: ProcessRecord = await self._answer(self._actor.make.remote(self.name, *args), "start", deadline_s)

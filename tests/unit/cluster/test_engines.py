@@ -43,6 +43,9 @@ class Process:
     async def devices(self, deadline_s: float) -> list[str]:
         return []
 
+    async def address(self, deadline_s: float) -> tuple[str, int]:
+        return "10.0.0.1", 1
+
     async def identify(self, pids: Sequence[int], deadline_s: float) -> list[int]:
         return list(pids)
 

@@ -131,8 +131,34 @@ def test_a_delivery_without_readers_holds_nothing(tmp_path: Path) -> None:
     source = Source(tmp_path)
 
     async def run() -> None:
-        delivery = Delivery(source.stage(), VERSION, 0)
+        delivery = Delivery(source.stage(), VERSION, [], 1.0)
         await delivery.run()
         assert (delivery.nbytes, source.held) == (COUNT * 32, [])
 
     asyncio.run(run())
+
+
+async def test_a_reader_that_keeps_the_others_waiting_is_left_behind(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    delivery = Delivery(source.stage(), VERSION, ["", ""], patience_s=0.05)
+    running = asyncio.create_task(delivery.run())
+    assert await delivery.next(1), "it loads the first bucket for ever"
+    loaded = 0
+    while await delivery.next(0):
+        loaded += 1
+    await running
+    assert loaded == COUNT
+    with pytest.raises(WeightsError, match=r"kept the other engines waiting for 0\.05 s"):
+        await delivery.next(1)
+    delivery.discard()
+    assert source.held == []
+
+
+async def test_the_last_reader_has_all_the_time_there_is(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    delivery = Delivery(source.stage(), VERSION, [""], patience_s=0.01)
+    running = asyncio.create_task(delivery.run())
+    assert await delivery.next(0)
+    await asyncio.wait({running}, timeout=0.1)
+    assert [await delivery.next(0) is not None for _ in range(COUNT)] == [True] * (COUNT - 1) + [False]
+    await running

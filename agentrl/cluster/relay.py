@@ -1,0 +1,149 @@
+"""Weights on their way to engines of other hosts: through Ray's object store, once for each host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+from agentrl.cluster.placement import Place
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
+from agentrl.cluster.ray.cluster import Cluster
+from agentrl.engine.protocol import Engine
+from agentrl.engine.remote import RemoteEngine
+from agentrl.errors import WeightsError
+from agentrl.types import TensorSpec
+from agentrl.weights.delivery import Staged
+from agentrl.weights.host_files import HostFiles
+from agentrl.weights.staging import Bucket, StagedBucket
+
+START_S = 120.0
+
+
+class HostAgents:
+    """A process on each host of the run that needs one, which has its staged files. Hosts are named by their addresses.
+
+    A process that is gone is started again when it is needed.
+    """
+
+    def __init__(self, cluster: Cluster, fallback: Path) -> None:
+        self._cluster, self._fallback = cluster, fallback
+        self._agents: dict[str, asyncio.Task[ActorHandle]] = {}
+
+    async def agent(self, host: str) -> ActorHandle:
+        """Return the process of a host. Raises AgentRLError if it does not start."""
+        if host not in self._agents or _failed(self._agents[host]):
+            self._agents[host] = asyncio.create_task(self._started(host))
+        return await asyncio.shield(self._agents[host])
+
+    async def call(self, host: str, method: str, *args: Any, deadline_s: float) -> Any:
+        """Call a method of the HostFiles of a host. Raises WeightsError if its process is gone."""
+        agent = await self.agent(host)
+        try:
+            return await agent.call(method, *args, deadline_s=deadline_s)
+        except WeightsError:
+            self._agents.pop(host, None)
+            raise
+
+    def discard(self, host: str, name: str) -> None:
+        """Remove a bucket of a host, without waiting for it."""
+        task = self._agents.get(host)
+        if task is not None and task.done() and not _failed(task):
+            task.result().tell("discard", name)
+
+    async def _started(self, host: str) -> ActorHandle:
+        place = Place(nodes=f"node:{host}")
+        spec = ActorSpec(f"files of {host}", HostFiles, (self._fallback,), place=place, died=WeightsError)
+        agent = self._cluster.spawn(spec)
+        self._cluster.register(await agent.make(deadline_s=START_S))
+        return agent
+
+
+class HostRelay:
+    """Copies what `source()`, a host, stages to the hosts of the engines, into the shared memory of each.
+
+    On one host nothing is copied, and no process is started.
+    """
+
+    def __init__(self, agents: HostAgents, source: Callable[[], str] = node_address) -> None:
+        self._agents, self._source = agents, source
+
+    def host_of(self, engine: Engine) -> str:
+        """Return the host of an engine that has started."""
+        return cast(RemoteEngine, engine).host
+
+    async def relayed(
+        self, buckets: AsyncGenerator[StagedBucket], hosts: Sequence[str], deadline_s: float
+    ) -> AsyncGenerator[Staged]:
+        """Yield buckets that are on their way to these hosts. A host that cannot be reached fails its own engines."""
+        source = self._source()
+        others = sorted({*hosts} - {source})
+        async with aclosing(buckets):
+            async for bucket in buckets:
+                is_here = not others and source == node_address()
+                yield bucket if is_here else _RelayedBucket(self._agents, bucket, source, others, deadline_s)
+
+
+class _RelayedBucket:
+    """A bucket with copies on other hosts, each of them under the same name."""
+
+    def __init__(
+        self, agents: HostAgents, bucket: StagedBucket, source: str, others: Sequence[str], deadline_s: float
+    ) -> None:
+        self._agents, self._bucket, self._source, self._deadline_s = agents, bucket, source, deadline_s
+        self._copies = {host: asyncio.create_task(self._copy(host)) for host in others}
+        self._reading = asyncio.create_task(self._read()) if others else None
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return self._bucket.tensors
+
+    @property
+    def nbytes(self) -> int:
+        return self._bucket.nbytes
+
+    @property
+    def is_last(self) -> bool:
+        return self._bucket.is_last
+
+    async def load_on(self, host: str) -> Bucket:
+        """Return what engines of a host load, once it is there. Raises AgentRLError if it does not get there."""
+        if host == self._source:
+            return self._bucket.load
+        return self._bucket.moved(await asyncio.shield(self._copies[host]))
+
+    def discard(self) -> None:
+        for task in (self._reading, *self._copies.values()):
+            if task is not None:
+                task.cancel()
+                task.add_done_callback(_retrieve)
+        for host in self._copies:
+            self._agents.discard(host, self._bucket.path.name)
+        if self._source == node_address():
+            self._bucket.discard()
+        else:
+            self._agents.discard(self._source, self._bucket.path.name)
+
+    async def _read(self) -> Any:
+        """Return a reference to the bytes, which stay in the object store of the source until they are asked for."""
+        agent = await self._agents.agent(self._source)
+        return agent.refer("read", self._bucket.path)
+
+    async def _copy(self, host: str) -> Path:
+        assert self._reading is not None
+        parcel = await asyncio.shield(self._reading)
+        name = self._bucket.path.name
+        path: Path = await self._agents.call(host, "write", name, parcel, deadline_s=self._deadline_s)
+        return path
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Look at the error of a task that nobody waits for, so that asyncio does not warn of it."""
+    if not task.cancelled():
+        task.exception()

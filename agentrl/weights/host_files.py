@@ -1,0 +1,47 @@
+"""The staged buckets of one host: an object in a process there, which reads them for other hosts and writes theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.weights.staging import discard_staged, staging_root
+
+Parcel: TypeAlias = Mapping[str, NDArray[np.uint8]]
+"""The bytes of a bucket's files by their names; that of a single file is ""."""
+
+
+class HostFiles:
+    """Reads, writes and removes buckets of a run on its host; those that /dev/shm cannot take are in `fallback`."""
+
+    def __init__(self, fallback: Path) -> None:
+        self._fallback = fallback
+        self._discarded: set[str] = set()
+
+    def read(self, path: Path) -> Parcel:
+        """Return the bytes of a bucket, of which a copy in the object store of this host is made."""
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return {file.name if path.is_dir() else "": np.fromfile(file, np.uint8) for file in files}
+
+    def write(self, name: str, parcel: Parcel) -> Path:
+        """Write a bucket under a name that no other bucket has; nothing is left if it is discarded already."""
+        path = staging_root(sum(array.nbytes for array in parcel.values()), self._fallback) / name
+        try:
+            for file, array in parcel.items():
+                path.mkdir(exist_ok=True) if file else None
+                array.tofile(path / file if file else path)
+        except BaseException:
+            discard_staged(name, self._fallback)
+            raise
+        if name in self._discarded:
+            self.discard(name)
+        return path
+
+    def discard(self, name: str) -> None:
+        """Remove a bucket, also one that is still to be written. Idempotent."""
+        self._discarded.add(name)
+        discard_staged(name, self._fallback)
