@@ -34,6 +34,7 @@ from agentrl.rollout.slots import Slots
 from agentrl.weights.staging import discard_leftovers, folder_key
 
 END_S = 10.0
+REMOTE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ async def actors(
         cluster = Cluster(f"agentrl-{folder.path.name}", registry, Placement(config).bundles)
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
+        await stop.cut(cluster.on_other_hosts(clean_host, folder.path, deadline_s=REMOTE_S))
         with closing(Restarts(folder, config.engine.restarts, note)) as restarts:
             team = _spawned(cluster, config, model, folder, restarts, stop, learns=learns)
             try:
@@ -173,6 +175,7 @@ async def _ended(team: Actors, registry: ProcessRegistry) -> None:
 
 
 async def _closed(cluster: Cluster, folder: Path) -> None:
+    await cluster.on_other_hosts(clean_host, folder, deadline_s=REMOTE_S)
     await asyncio.to_thread(cluster.close)
     await clean_up(folder)
 
@@ -183,7 +186,15 @@ def scratch_of(folder: Path) -> Path:
 
 
 async def clean_up(folder: Path) -> None:
-    """End every process that the run in `folder` started, and remove its files outside the folder. Idempotent."""
-    await asyncio.to_thread(ProcessRegistry(folder).end_leftovers, END_S)
+    """Clean this host up, as `clean_host` does."""
+    await asyncio.to_thread(clean_host, folder)
+
+
+def clean_host(folder: Path) -> None:
+    """End every process that the run in `folder` started on this host, and remove its files outside the folder.
+
+    Idempotent.
+    """
+    ProcessRegistry(folder).end_leftovers(END_S)
     discard_leftovers(folder)
     shutil.rmtree(scratch_of(folder), ignore_errors=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import Place, Placement
-from agentrl.cluster.ray.actors import ActorSpec
+from agentrl.cluster.processes import this_host
+from agentrl.cluster.ray.actors import ActorSpec, interface_of, node_address
 from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import POLICY, Config
 from agentrl.engine.client import EngineClient
@@ -21,7 +22,7 @@ from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
-from agentrl.errors import EngineDiedError, LearnerDiedError, WorkerLostError
+from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.records.folder import RunFolder
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec, specs_of
@@ -62,10 +63,24 @@ def vllm_spec(config: Config, model: Path, scratch: str = "") -> VllmSpec:
 
 
 def make_engine(spec: VllmSpec, devices: Sequence[str] = ()) -> EngineServer:
-    """Make a vLLM engine, not yet started; `devices` are the GPUs that it shares with learner ranks."""
+    """Make a vLLM engine, not yet started; `devices` are the GPUs that it shares with learner ranks.
+
+    Raises ConfigError if its host lacks the model.
+    """
+    check_visible(Path(spec.model))
     if devices:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return EngineServer(VllmEngine(spec))
+
+
+def check_visible(*folders: Path) -> None:
+    """Raise ConfigError if this host does not see a folder of the run, or sees an empty one."""
+    for folder in folders:
+        if not (folder.is_dir() and any(folder.iterdir())):
+            raise ConfigError(
+                f"the machine {this_host()} does not see {folder}: put run folders and models on a file system that "
+                "all machines of the cluster share (docs/scale-out.md)"
+            )
 
 
 def worker_spec(
@@ -206,7 +221,10 @@ def make_scorers(config: Config, models: Models) -> SeparateScorers:
 
 
 def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
-    """Make a learner rank."""
+    """Make a learner rank. Raises ConfigError if its host lacks the run folder or a model."""
+    check_visible(staging, models.policy)
+    if interface := interface_of(node_address()):  # gloo would resolve the host's name, often to 127.0.1.1
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     from agentrl.learner.memory import keep_freed_memory
     from agentrl.learner.policy_learner import PolicyLearner
 

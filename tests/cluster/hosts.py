@@ -59,20 +59,20 @@ class Host:
         assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout
 
-    def start_ray(self) -> None:
+    def start_ray(self, resource: str) -> None:
         """Start a Ray cluster whose head this host is, with a token."""
         self.run(*RAY, "get-auth-token", "--generate")
-        self.run(*RAY, "start", "--head", "--port=6379", "--include-dashboard=false", *self._node())
+        self.run(*RAY, "start", "--head", "--port=6379", "--include-dashboard=false", *self._node(resource))
 
-    def join_ray(self, head: Host) -> None:
+    def join_ray(self, head: Host, resource: str) -> None:
         """Join the cluster of a head, with its token."""
         token = head.run("cat", "/tmp/home/.ray/auth_token").strip()
         self.run("sh", "-c", f"mkdir -p /tmp/home/.ray && printf %s {token} > /tmp/home/.ray/auth_token")
-        self.run(*RAY, "start", f"--address={head.address}:6379", *self._node())
+        self.run(*RAY, "start", f"--address={head.address}:6379", *self._node(resource))
 
-    def _node(self) -> list[str]:
-        """The resources of this host: one that has its name, and so many cores that no wait for them matters."""
-        resources = json.dumps({self.name: 1})
+    def _node(self, resource: str) -> list[str]:
+        """The resources of this host."""
+        resources = json.dumps({resource: 1})
         store = f"--object-store-memory={STORE_BYTES}"
         return [f"--node-ip-address={self.address}", f"--resources={resources}", "--num-cpus=4", store]
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from agentrl.cluster.placement import ANYWHERE, Place
-from agentrl.cluster.processes import ProcessRecord, identified
+from agentrl.cluster.processes import ProcessRecord, identified, this_host
 from agentrl.errors import AgentRLError, DeadlineError
 
 CONCURRENT_CALLS = 100_000
@@ -87,6 +88,7 @@ class ActorHandle:
     def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
         self.name, self._actor, self._died = name, actor, died
         self.key = uuid.uuid4().hex
+        self._where = ""
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method. Raises what it raises, DeadlineError, or the `died` of the spec when the process is gone.
@@ -107,6 +109,8 @@ class ActorHandle:
     async def make(self, *args: Any, deadline_s: float) -> ProcessRecord:
         """Make the object, with `args` after those of the spec; returns its process."""
         process: ProcessRecord = await self._answer(self._actor.make.remote(self.name, *args), "start", deadline_s)
+        if process.host != this_host():
+            self._where = f" on {process.host}"
         return process
 
     async def identify(self, pids: Sequence[int], deadline_s: float) -> list[ProcessRecord]:
@@ -136,16 +140,18 @@ class ActorHandle:
                 return await ref
         except TimeoutError:
             ray.cancel(ref)
-            raise DeadlineError(f"{self.name}: {method} took longer than {deadline_s:.0f} s") from None
+            raise DeadlineError(f"{self.name}{self._where}: {method} took longer than {deadline_s:.0f} s") from None
         except asyncio.CancelledError:
             ray.cancel(ref)
             raise
         except RayTaskError as error:
             raise self._unwrapped(error, method) from error
         except RayActorError as error:
-            raise self._died(f"{self.name}: its process died during {method} ({first_line(error)})") from None
+            raise self._died(
+                f"{self.name}{self._where}: its process died during {method} ({first_line(error)})"
+            ) from None
         except RayError as error:
-            raise self._died(f"{self.name}: {method} failed ({first_line(error)})") from error
+            raise self._died(f"{self.name}{self._where}: {method} failed ({first_line(error)})") from error
 
     def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
         cause = getattr(error, "cause", None)
@@ -159,6 +165,12 @@ def node_address() -> str:
     """Return the address of this machine in the cluster."""
     address: str = ray.util.get_node_ip_address()
     return address
+
+
+def interface_of(address: str) -> str:
+    """Return the name of the network interface of this machine that has an address; "" if none has it."""
+    found = psutil.net_if_addrs().items()
+    return next((name for name, addresses in found if address in {each.address for each in addresses}), "")
 
 
 def free_port() -> int:

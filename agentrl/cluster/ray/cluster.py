@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from agentrl.cluster.placement import ON_NODE, Bundle
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, start_actor
+from agentrl.cluster.ray.nodes import on_nodes, other_nodes
 from agentrl.cluster.ray.start import Connection, is_local
 from agentrl.errors import RunError
 
@@ -43,6 +44,11 @@ class Cluster:
                 f"the cluster did not provide {self._group.bundle_specs} within {deadline_s:.0f} s; it has "
                 f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
             ) from None
+
+    async def on_other_hosts(self, work: Callable[..., None], *args: Any, deadline_s: float) -> None:
+        """Call a function on every other machine of the cluster. What fails there is left to a later call."""
+        if not is_local():
+            await asyncio.to_thread(lambda: list(on_nodes(other_nodes(), work, *args, deadline_s=deadline_s)))
 
     def spawn(self, spec: ActorSpec) -> ActorHandle:
         """Start a process; `ActorHandle.make` then makes its object."""

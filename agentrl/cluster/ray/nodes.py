@@ -1,21 +1,38 @@
-"""The machines of a Ray cluster: what each of them has, before a run is planned."""
+"""The machines of a Ray cluster: what each of them has, and work that is done on all of them."""
 
 from __future__ import annotations
 
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from agentrl.cluster.ray.actors import first_line
+from agentrl.cluster.ray.actors import first_line, node_address
 from agentrl.cluster.ray.start import Connection
 from agentrl.config.machine import Machine, detect, together
 from agentrl.errors import RunError
 
+T = TypeVar("T")
+
 INSPECT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster that is up."""
+
+    id: str
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address})"
 
 
 def cluster_machine() -> Machine:
@@ -25,25 +42,47 @@ def cluster_machine() -> Machine:
     """
     connection = Connection("agentrl-plan", Path(tempfile.gettempdir()))
     try:
-        return together(_inspected())
+        machines = []
+        for node, machine in on_nodes(nodes(), detect, deadline_s=INSPECT_S):
+            if isinstance(machine, RayError):
+                raise RunError(
+                    f"the machine {node} of the cluster cannot run agentrl: {first_line(machine)}. Install the same "
+                    "packages on every machine (docs/scale-out.md)"
+                ) from machine
+            machines.append(machine)
+        return together(machines)
     finally:
         connection.close()
 
 
-def _inspected() -> list[Machine]:
-    """Detect the resources of every machine, on it."""
-    inspect: Any = ray.remote(num_cpus=0)(detect)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    there = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    found = [inspect.options(scheduling_strategy=strategy).remote() for strategy in there]
-    machines = []
-    for node, ref in zip(nodes, found, strict=True):
+def nodes() -> list[Node]:
+    """Return the machines of the cluster that this process is connected to."""
+    return [
+        Node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def other_nodes() -> list[Node]:
+    """Return the machines of the cluster without this one."""
+    here = node_address()
+    return [node for node in nodes() if node.address != here]
+
+
+def on_nodes(
+    chosen: list[Node], work: Callable[..., T], *args: Any, deadline_s: float
+) -> Iterator[tuple[Node, T | RayError]]:
+    """Call a function on machines, side by side; yields each with the result, or with the error of Ray."""
+    remote: Any = ray.remote(num_cpus=0, max_retries=0)(work)
+    there = [NodeAffinitySchedulingStrategy(node.id, soft=False) for node in chosen]
+    found = [remote.options(scheduling_strategy=strategy).remote(*args) for strategy in there]
+    ends_at = time.monotonic() + deadline_s
+    for node, ref in zip(chosen, found, strict=True):
         try:
-            machines.append(ray.get(ref, timeout=INSPECT_S))
-        except (GetTimeoutError, RayError) as error:
-            where = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-            raise RunError(
-                f"the machine {where} of the cluster cannot run agentrl: {first_line(error)}. Install the same "
-                "packages on every machine (docs/scale-out.md)"
-            ) from error
-    return machines
+            yield node, ray.get(ref, timeout=max(0.0, ends_at - time.monotonic()))
+        except GetTimeoutError as error:
+            ray.cancel(ref)
+            yield node, error
+        except RayError as error:
+            yield node, error
