@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +35,10 @@ class Kind(Generic[T]):
     """How to install one apart from those of this interpreter, as the end of a sentence; `{name}` is its name."""
     shipped: tuple[EntryPoint, ...] = ()
     """Those of agentrl itself."""
+    names: re.Pattern[str] = re.compile(r".+")
+    """What a package may announce; other names are skipped."""
+    naming: str = ""
+    """The same rule in words."""
     importing: Callable[[Path], AbstractContextManager[object]] = nullcontext
     """Context in which a file is imported."""
     derive: Callable[[ModuleType, str], type[T] | None] | None = None

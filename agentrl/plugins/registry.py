@@ -41,11 +41,20 @@ class Announced:
 def announced(kind: Kind[Any]) -> dict[str, Announced]:
     """Return every announced class by name."""
     found: dict[str, Announced] = {}
-    for item in _all(kind):
+    for item in (each for each in _all(kind) if kind.names.fullmatch(each.name)):
         other = found.setdefault(item.name, item)
         if other.target != item.target or canonicalize_name(other.distribution) != canonicalize_name(item.distribution):
             found[item.name] = replace(other, rival=item.distribution or item.target)
     return found
+
+
+def misnamed(kind: Kind[Any]) -> list[str]:
+    """Return a sentence on every announced name that is skipped, because no name may look like it."""
+    return [
+        f"{item.distribution or item.target} announces {item.name!r}, which is skipped: write {kind.naming}."
+        for item in _all(kind)
+        if not kind.names.fullmatch(item.name)
+    ]
 
 
 def _all(kind: Kind[Any]) -> Iterator[Announced]:
@@ -119,7 +128,7 @@ def find(kind: Kind[Any], name: str) -> Announced:
     hint = kind.remedy.format(package=name.replace("/", "-"), name=name)
     if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
         hint = f"To use the one in this folder, write ./{here}."
-    raise UnknownNameError(kind.noun, name, announced(kind), hint)
+    raise UnknownNameError(kind.noun, name, announced(kind), " ".join([hint, *misnamed(kind)]))
 
 
 def known(kind: Kind[Any], name: str) -> Announced | None:

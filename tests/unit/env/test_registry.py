@@ -281,3 +281,27 @@ def test_importing_agentrl_env_is_light() -> None:
     program = "import agentrl.env, sys; print(*{'torch','ray','vllm','deepspeed','transformers'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stdout.strip() == ""
+
+
+MISNAMED = """
+import sys
+from importlib import metadata
+from agentrl.plugins import registry
+names = ("my maze", "maze@1", "maze,guess", "Maze", "maze:v1", "good-maze")
+entries = metadata.EntryPoints(metadata.EntryPoint(name, "json:dumps", "agentrl.envs") for name in names)
+registry.entry_points = lambda group: entries if group == "agentrl.envs" else metadata.EntryPoints()
+import gymnasium, agentrl.env
+print(*(env_id for env_id in gymnasium.registry if env_id.startswith("agentrl/")))
+from agentrl.cli.main import main
+main(["env", "list"])
+main(["env", "show", "my maze"])
+"""
+
+
+def test_a_name_that_no_environment_may_have_is_skipped_and_mentioned() -> None:
+    ended = subprocess.run([sys.executable, "-c", MISNAMED], capture_output=True, text=True, timeout=50, check=False)
+    assert ended.stdout.splitlines()[0] == "agentrl/good-maze-v0", ended.stderr
+    said = "json:dumps announces 'my maze', which is skipped: write NAME or OWNER/NAME with lower-case letters"
+    assert said in ended.stdout
+    assert said in ended.stderr
+    assert "unknown environment 'my maze'. Known: good-maze." in ended.stderr
