@@ -149,6 +149,7 @@ CHECKS = (
     Check(
         "definition", Level.CONTRACT, "Does the class have what training needs, and does this machine?",
         "Write what is missing; docs/write-an-env.md shows each method.", definition,
+        is_basis=True,
     ),
     Check(
         "tasks", Level.CONTRACT, "Do both splits have tasks, with ids of their own, that are the same when read again?",
@@ -156,12 +157,13 @@ CHECKS = (
         tasks,
     ),
     Check(
-        "disjoint", Level.CONTRACT, "Are the held-out tasks different from the training tasks?",
-        "Assign each task to one split by a hash of its content (agentrl.env.is_in_share).", disjoint,
-    ),
-    Check(
         "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
         "Change what the text names; training prints the same before a run.", episode,
+        is_basis=True,
+    ),
+    Check(
+        "disjoint", Level.CONTRACT, "Are the held-out tasks different from the training tasks?",
+        "Assign each task to one split by a hash of its content (agentrl.env.is_in_share).", disjoint,
     ),
     Check(
         "json", Level.CONTRACT, "Do messages, tools and evidence survive JSON, in which runs are exported?",

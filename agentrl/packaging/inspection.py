@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from agentrl.env.adapter import ADAPTERS
 from agentrl.env.registry import ENVIRONMENTS, resolve
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
-from agentrl.hosting.interpreter import check_interpreter, command, environment
+from agentrl.hosting.interpreter import check_packages, command, environment
 from agentrl.plugins import registry
 from agentrl.plugins.kind import Kind
 from agentrl.plugins.registry import Announced
@@ -75,7 +75,7 @@ def contents_of(python: Path) -> Contents:
 
 def run_module(python: Path, module: str, *words: str, timeout_s: float) -> int:
     """Run a module of agentrl in another interpreter, with this process's input and output. Returns its exit status."""
-    check_interpreter(python)
+    check_packages(python)
     try:
         ran = subprocess.run(command(python, module, *words), env=environment(python), timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
@@ -102,7 +102,7 @@ def offer_of(kind: Kind[Any], item: Announced) -> Offer:
 
 def _asked(python: Path, kind: type[T], *words: str) -> T:
     """Call this module in another interpreter."""
-    check_interpreter(python)
+    check_packages(python)
     asking = command(python, __name__, *words)
     try:
         ran = subprocess.run(
