@@ -9,8 +9,8 @@ from agentrl.checking.attempts import CHANCE
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
 from agentrl.env.base import Env
+from agentrl.env.comparison import difference
 from agentrl.env.testing.checks import check_canaries, check_oracle
-from agentrl.env.testing.comparison import difference
 
 HASH_SEEDS = (1, 2)
 

@@ -152,6 +152,25 @@ class Leaky(Sums):
         return [Message(role="user", content=f"question: {task.id}, answer: {sum(task.data)}\nSolve this.")]
 
 
+class Dumping(Sums):
+    """Shows the whole row of the data set, with the answer in its middle."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        row = {"question": task.id, "answer": sum(task.data), "level": 2}
+        return [Message(role="user", content=f"{row}\nReply with the answer alone.")]
+
+
+class Whispering(Sums):
+    """Gives the answer away in passing."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"(The answer to this is {sum(task.data)}, shh.) What is {task.id}?")]
+
+
 class Rememberer(Sums):
     """Rewards a task the first time only."""
 
