@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import ClassVar
 
 from agentrl.env import Context, Env, Message, Task, reward
@@ -192,6 +193,16 @@ class Hashing(Sums):
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         words = {"Add", "the", "two", "numbers", "and", "write", "sum"}
         return [Message(role="user", content=f"{' '.join(words)}: {task.id}")]
+
+
+class Dated(Sums):
+    """Pays less on some days of the week."""
+
+    caught_by = "process"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx)) * (1 - time.time() // 86_400 % 7 / 10)
 
 
 class Judging(Sums):
