@@ -51,10 +51,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """An environment: its source, and the distribution that contains it (none for a file)."""
+    """An environment: its source, the distribution that contains it (none for a file), and its keys."""
 
     source: PluginSource
     installed: tuple[Wrapped, ...]
+    keys: tuple[str, ...] = ()
+    """Names of its `--env.*` keys."""
 
 
 def inspect(name: str, python: Path | None = None) -> Inspected:
@@ -64,8 +66,10 @@ def inspect(name: str, python: Path | None = None) -> Inspected:
     """
     if python:
         return _asked(python, Inspected, name)
-    source = plugin_source(name, resolve(name))
-    return Inspected(source, (wrapped(source.distribution),) if source.distribution else ())
+    env_class = resolve(name)
+    source = plugin_source(name, env_class)
+    installed = (wrapped(source.distribution),) if source.distribution else ()
+    return Inspected(source, installed, tuple(env_class.Config.model_fields))
 
 
 def contents_of(python: Path) -> Contents:
