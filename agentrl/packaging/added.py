@@ -144,14 +144,17 @@ def _located(section: EnvSection) -> EnvSection:
 
 
 def interpreter_of(name: str) -> Path | None:
-    """Return the interpreter of the added environment that `--env name` means, None if it means another one."""
+    """Return the interpreter of the added environment that `--env name` means, None if it means another one.
+
+    Raises UnknownNameError for a name that no environment has.
+    """
     wanted = None if is_path(name) else Wanted.parse(name)
     if wanted is None or _is_here(wanted):
         return None
     every = added()
     offered = [(item, offer.version) for item in every for offer in item.own_offers if wanted.is_met_by(offer)]
-    if not offered and not wanted.is_scheme:
-        _refuse_other_versions(name, wanted, every)
+    if not offered:
+        _refuse_unknown(name, wanted, every)
     owners = sorted({item.record.distribution for item, _ in offered})
     if len(owners) > 1:
         raise ConfigError(
@@ -161,12 +164,15 @@ def interpreter_of(name: str) -> Path | None:
     return wanted.chosen(offered)[-1].python if offered else None
 
 
-def _refuse_other_versions(name: str, wanted: Wanted, every: list[Added]) -> None:
-    """Raise ConfigError if what is wanted was added, but only in versions that do not fit."""
+def _refuse_unknown(name: str, wanted: Wanted, every: list[Added]) -> None:
+    """Raise ConfigError for what is known neither here nor as added, and for what was added in other versions alone."""
+    if wanted.is_scheme or registry.TARGET.fullmatch(name):
+        return
     of_any = replace(wanted, specifiers=SpecifierSet())
     if others := [item.record for item in every if any(map(of_any.is_met_by, item.own_offers))]:
         versions = ", ".join(f"{one.distribution} {one.version}" for one in others)
         raise ConfigError(f"environment {name!r}: of it {versions} is added; add that version with `agentrl env add`")
+    registry.find(ENVIRONMENTS, wanted.name, [label for item in every for label in item.labels])
 
 
 def _is_here(wanted: Wanted) -> bool:

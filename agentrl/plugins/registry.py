@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -118,17 +118,18 @@ def specifiers(what: str, wanted: str) -> SpecifierSet:
         raise ConfigError(f"{what}: write a version as @1.2, ==1.2.3 or ~=1.2 ({error})") from error
 
 
-def find(kind: Kind[Any], name: str) -> Announced:
+def find(kind: Kind[Any], name: str, others: Iterable[str] = ()) -> Announced:
     """Return the announced class called `name`.
 
-    For `owner/name`, `name` announced by a distribution of that owner. Raises UnknownNameError if there is none.
+    For `owner/name`, `name` announced by a distribution of that owner. Raises UnknownNameError if there is none, which
+    also lists `others`.
     """
     if item := known(kind, name):
         return item
     hint = kind.remedy.format(package=name.replace("/", "-"), name=name)
     if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
         hint = f"To use the one in this folder, write ./{here}."
-    raise UnknownNameError(kind.noun, name, announced(kind), " ".join([hint, *misnamed(kind)]))
+    raise UnknownNameError(kind.noun, name, {*announced(kind), *others}, " ".join([hint, *misnamed(kind)]))
 
 
 def known(kind: Kind[Any], name: str) -> Announced | None:

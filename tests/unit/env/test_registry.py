@@ -141,6 +141,16 @@ def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) 
     assert resolve(f"{tmp_path}").__name__ == "Mine"
 
 
+def test_a_folder_that_announces_one_class_twice_has_one_class(tmp_path: Path) -> None:
+    points = '[project.entry-points."agentrl.envs"]\n'
+    write(tmp_path, "twice_env_x/__init__.py", FILE)
+    write(tmp_path, "pyproject.toml", points + 'x = "twice_env_x:Mine"\ny = "twice_env_x:Mine"\n')
+    assert resolve(f"{tmp_path}").__name__ == "Mine"
+    write(tmp_path, "pyproject.toml", points + 'x = "twice_env_x:Mine"\ny = "other:Mine"\n')
+    with pytest.raises(ConfigError, match="announces twice_env_x:Mine, other:Mine: give each class a name of its own"):
+        resolve(f"{tmp_path}:Mine")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -327,7 +327,11 @@ def test_a_name_means_the_newest_added_version_that_fits(home: Path) -> None:
         ConfigError, match=r"'ada/maze==0\.3': of it agentrl-env-ada-maze 0\.9, agentrl-env-ada-maze 0\.10 is"
     ):
         interpreter_of("ada/maze==0.3")
-    assert interpreter_of("bob/maze") is None
+    with pytest.raises(UnknownNameError, match=r"environment 'ada/mase'\. Did you mean 'ada/maze'\?"):
+        interpreter_of("ada/mase")
+    with pytest.raises(UnknownNameError, match=r"environment 'bob/maze'\. Did you mean 'ada/maze'\?"):
+        interpreter_of("bob/maze")
+    assert interpreter_of("tests.zoo.good:Sums") is None
     assert interpreter_of("./maze") is None
     with pytest.raises(ConfigError, match=r"environment 'ada/maze@latest': write a version as @1\.2"):
         interpreter_of("ada/maze@latest")
