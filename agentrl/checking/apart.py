@@ -43,8 +43,9 @@ def results(request: Request, command: Sequence[str], variables: Mapping[str, st
                 raise ConfigError(record.text)
             if isinstance(record, Finished):
                 yield Result(waiting.pop(0), record.status, record.text, record.seconds)
-            done = isinstance(record, Done)
-        ending = "" if done else checks.ending()
+            if done := isinstance(record, Done):
+                break
+        ending = checks.ending()
     if done:
         return
     if not last:

@@ -46,7 +46,7 @@ def _metadata_faults(source: Source) -> Iterator[str]:
     if isinstance(readme, str) and not (source.folder / readme).is_file():
         yield f"the readme {readme} does not exist"
     for name in source.announced:
-        if not ENVIRONMENTS.names.fullmatch(name):
+        if not ENVIRONMENTS.is_name(name):
             yield f"{name!r} cannot be the name of an environment: write {ENVIRONMENTS.naming}"
     if CORE not in map(_name, project.get("dependencies", ())):
         yield f"dependencies lack {CORE}"

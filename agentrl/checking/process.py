@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -71,6 +72,7 @@ def main() -> None:
     descriptor, request = int(sys.argv[1]), Request(**json.loads(sys.argv[2]))
     os.set_inheritable(descriptor, False)
     faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command ends a process that hangs by SIGABRT
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Thread(target=_end_with_reader, args=(descriptor,), daemon=True).start()
     with os.fdopen(descriptor, "wb", buffering=0) as records:

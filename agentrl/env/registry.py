@@ -32,7 +32,7 @@ ENVIRONMENTS = Kind[Env](
     importing=importing,
     derive=environment_of,
     derived_from=ACCEPTED,
-    names=NAME,
+    is_name=NAME.fullmatch,
     naming="NAME or OWNER/NAME with lower-case letters and digits, a letter first, and single hyphens in NAME",
 )
 

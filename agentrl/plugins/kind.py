@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -35,8 +34,8 @@ class Kind(Generic[T]):
     """How to install one apart from those of this interpreter, as the end of a sentence; `{name}` is its name."""
     shipped: tuple[EntryPoint, ...] = ()
     """Those of agentrl itself."""
-    names: re.Pattern[str] = re.compile(r".+")
-    """What a package may announce; other names are skipped."""
+    is_name: Callable[[str], object] = bool
+    """Whether a package may announce this name; others are skipped."""
     naming: str = ""
     """The same rule in words."""
     importing: Callable[[Path], AbstractContextManager[object]] = nullcontext

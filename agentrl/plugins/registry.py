@@ -41,7 +41,7 @@ class Announced:
 def announced(kind: Kind[Any]) -> dict[str, Announced]:
     """Return every announced class by name."""
     found: dict[str, Announced] = {}
-    for item in (each for each in _all(kind) if kind.names.fullmatch(each.name)):
+    for item in (each for each in _all(kind) if kind.is_name(each.name)):
         other = found.setdefault(item.name, item)
         if other.target != item.target or canonicalize_name(other.distribution) != canonicalize_name(item.distribution):
             found[item.name] = replace(other, rival=item.distribution or item.target)
@@ -53,7 +53,7 @@ def misnamed(kind: Kind[Any]) -> list[str]:
     return [
         f"{item.distribution or item.target} announces {item.name!r}, which is skipped: write {kind.naming}."
         for item in _all(kind)
-        if not kind.names.fullmatch(item.name)
+        if not kind.is_name(item.name)
     ]
 
 
