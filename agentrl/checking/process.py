@@ -24,6 +24,7 @@ from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Status, Subject
 from agentrl.checking.running import run_checks
 from agentrl.errors import ConfigError
+from agentrl.types import Trajectory
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -95,11 +96,15 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
 
 
 def _subject(request: Request) -> Subject:
+    named = Subject.named(request.name, request.options)
+    episodes = _episodes(Path(request.episodes)) if request.episodes else ()
+    return Subject(named.name, named.env_class, named.options, request.is_clean, episodes)
+
+
+def _episodes(folder: Path) -> tuple[Trajectory, ...]:
     from agentrl.records.store import scan  # other interpreters lack what it needs
 
-    named = Subject.named(request.name, request.options)
-    episodes = tuple(scan(Path(request.episodes))) if request.episodes else ()
-    return Subject(named.name, named.env_class, named.options, request.is_clean, episodes)
+    return tuple(scan(folder))
 
 
 def _end_with_reader(descriptor: int) -> None:
