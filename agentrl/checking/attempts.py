@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentrl.checking.check import TASKS, FailedError, Subject
+from agentrl.checking.check import TASKS, FailedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.env.testing.rehearsal import Rehearsal
-from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Trajectory
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory
 
 CHANCE = 0.4
 """Mean reward, where a solution earns 1, up to which answers without a solution may score by chance."""
-SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 30.0, asks_success=True)
+SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 60.0, asks_success=True)
 MAX_CONTEXT = 1 << 20
 
 Answers = Callable[[Env, Task, list[Task]], Policy]
@@ -38,13 +38,20 @@ async def attempt(subject: Subject, task: Task, policy: Policy, settings: Episod
 
 
 async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Earned:
-    """Return what an attempt earns. Raises FailedError if it has no valid reward, which drops it from training."""
+    """Return what an attempt earns. Raises FailedError if it has no valid reward, which drops it from training,
+    and UncheckedError if it does not end in the time of a check.
+    """
     played = await attempt(subject, task, policy)
     faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
-    if played.error or faults:
-        why = "; ".join([*([played.error] if played.error else []), *faults])
-        raise FailedError(f"{what} at task {task.id!r} ({task.split}) has no reward ({played.stop_reason}): {why}")
-    return Earned(task, played.reward, is_solved(played))
+    if not (played.error or faults):
+        return Earned(task, played.reward, is_solved(played))
+    if played.stop_reason is StopReason.DEADLINE:
+        raise UncheckedError(
+            f"{what} at task {task.id!r} ({task.split}) did not end within {SETTINGS.episode_timeout_s:g} s: "
+            "the machine or the environment is slow"
+        )
+    why = "; ".join([*([played.error] if played.error else []), *faults])
+    raise FailedError(f"{what} at task {task.id!r} ({task.split}) has no reward ({played.stop_reason}): {why}")
 
 
 def is_solved(trajectory: Trajectory) -> bool:

@@ -35,8 +35,8 @@ def echo(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
 
 
 def prompt(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
-    """Repeat all messages."""
-    return lambda messages: "\n".join(map(text_of, messages))
+    """Repeat all messages but its own, which would double in length at every turn."""
+    return lambda messages: "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
 
 
 def noise(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001

@@ -36,6 +36,12 @@ class Status(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    UNCHECKED = "unchecked"
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the check passed or does not apply."""
+        return self in (Status.PASSED, Status.SKIPPED)
 
 
 class FailedError(AssertionError):
@@ -44,6 +50,10 @@ class FailedError(AssertionError):
 
 class SkippedError(Exception):
     """A check does not apply to this environment or this machine; the message says why."""
+
+
+class UncheckedError(Exception):
+    """A check could not be finished, which need not be the environment's fault; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +91,20 @@ class Check:
     """What to do if it fails, in one sentence."""
     ask: Callable[[Subject], Awaitable[str]]
     timeout_s: float = 120.0
+    is_basis: bool = False
+    """Every later check needs what this one tries: if it ends with an error, they are not checked."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one check: what is wrong if it failed, why if it was skipped, a note if it passed."""
+    """Result of one check: what is wrong if it failed, why if it was skipped or unchecked, a note if it passed."""
 
     check: Check
     status: Status
     text: str = ""
     seconds: float = 0.0
+
+
+def unchecked(check: Check, basis: Check) -> Result:
+    """Return the result of a check that does not run because an earlier one failed."""
+    return Result(check, Status.UNCHECKED, f"not checked: see {basis.name}")

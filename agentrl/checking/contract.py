@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.env.base import Policy
+from agentrl.env.comparison import difference
 from agentrl.env.config import env_config
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import check_complete
 from agentrl.env.dry_run.duplicates import duplicate_methods
-from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_ids
+from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
 from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE, solution_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.checks import check_gymnasium, check_tasks
-from agentrl.env.testing.comparison import difference
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.types import HELD_OUT, TRAIN
 
 DISTINCT = 0.5
-"""Share of a split's contents that must differ for a content to identify a task."""
+"""Share of the first training tasks that must differ in their data to identify a task by it: sides of a coin do not."""
 
 
 def fail_if(faults: Iterable[str]) -> None:
@@ -49,39 +50,69 @@ async def tasks(subject: Subject) -> str:
     driver = EnvDriver(subject.make())
     for split in (TRAIN, HELD_OUT):
         await first_task(driver, split, 0)
-    read = [await read_ids(driver, split, 0) for split in (TRAIN, HELD_OUT)]
+    read = [await read_tasks(driver, split, 0) for split in (TRAIN, HELD_OUT)]
     fail_if(note for ids in read for note in duplicate_ids(ids))
     await check_tasks(subject.make, tasks=TASKS)
     return ", ".join(f"{ids.split}: {'endless' if ids.size is None else ids.size}" for ids in read)
 
 
 async def disjoint(subject: Subject) -> str:
-    """Check that no held-out task is a training task, neither by its id nor by its content."""
+    """Check that no held-out task is a training task, neither by its id nor by its data and its first prompt."""
     driver = EnvDriver(subject.make())
-    fail_if(overlap([await read_ids(driver, split, 0) for split in (TRAIN, HELD_OUT)]))
-    sampled = await sample_tasks(subject.make(), 8 * TASKS)
-    train, test = ([task for task in sampled if task.split == split] for split in (TRAIN, HELD_OUT))
-    shared = [(one, other) for one in test for other in train if _is_same(one, other)]
-    if shared and _is_distinct(train):
+    train, held_out = [await read_tasks(driver, split, 0) for split in (TRAIN, HELD_OUT)]
+    fail_if(overlap([train, held_out]))
+    sampled = train.tasks[: 8 * TASKS]
+    if len({_text(task.data) for task in sampled}) <= DISTINCT * len(sampled):
+        return "tasks are compared by their ids alone: most have the data of another one"
+    trained: dict[str, list[Task]] = defaultdict(list)
+    for task in train.tasks:
+        trained[_text(task.data)].append(task)
+    asked = _Prompts(subject)
+    shared = [
+        (task, known)
+        for task in held_out.tasks
+        if task.data is not None and (known := await asked.same(task, trained.get(_text(task.data), [])))
+    ]
+    if shared:
         one, other = shared[0]
         raise FailedError(
-            f"{len({task.id for task, _ in shared})} of {len(test)} held-out tasks have the data of a training task: "
-            f"{one.id!r} has that of {other.id!r}"
+            f"{len(shared)} of {len(held_out.tasks)} held-out tasks have the data and the prompt of a training task: "
+            f"{one.id!r} has those of {other.id!r}"
         )
-    return ""
+    return f"{len(held_out.tasks)} held-out tasks, {len(train.tasks)} for training"
 
 
-def _is_same(one: Task, other: Task) -> bool:
-    return one.data is not None and not difference(one.data, other.data)
+class _Prompts:
+    """First prompts of tasks, each made once."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._known: dict[tuple[str, int], str] = {}
+
+    async def same(self, task: Task, others: list[Task]) -> Task | None:
+        """Return the first of other tasks that has the prompt of a task."""
+        for other in others:
+            if await self._of(task) == await self._of(other):
+                return other
+        return None
+
+    async def _of(self, task: Task) -> str:
+        key = (task.split, task.index)
+        if key not in self._known:
+            driver = EnvDriver(self._subject.make())
+            try:
+                self._known[key] = _text((await driver.reset(task, seed=0)).messages)
+            finally:
+                await driver.close()
+        return self._known[key]
 
 
-def _is_distinct(found: list[Task]) -> bool:
-    """Return whether the tasks of a split differ in their data, which then identifies a task."""
-    distinct: list[Task] = []
-    for task in found:
-        if not any(_is_same(task, known) for known in distinct):
-            distinct.append(task)
-    return len(distinct) > DISTINCT * len(found)
+def _text(value: Any) -> str:
+    """Return a text that is the same for equal plain values."""
+    try:
+        return json.dumps(value, sort_keys=True, default=repr)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 async def episode(subject: Subject) -> str:
@@ -115,7 +146,7 @@ async def serialisable(subject: Subject) -> str:
 
 def _check_json(value: Any, what: str) -> None:
     try:
-        again = json.loads(json.dumps(value))
+        again = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise FailedError(f"{what} has no JSON form: {error}") from error
     if found := difference(_listed(value), again):
@@ -149,6 +180,7 @@ CHECKS = (
     Check(
         "definition", Level.CONTRACT, "Does the class have what training needs, and does this machine?",
         "Write what is missing; docs/write-an-env.md shows each method.", definition,
+        is_basis=True,
     ),
     Check(
         "tasks", Level.CONTRACT, "Do both splits have tasks, with ids of their own, that are the same when read again?",
@@ -156,16 +188,17 @@ CHECKS = (
         tasks,
     ),
     Check(
+        "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
+        "Change what the text names; training prints the same before a run.", episode,
+        is_basis=True,
+    ),
+    Check(
         "disjoint", Level.CONTRACT, "Are the held-out tasks different from the training tasks?",
         "Assign each task to one split by a hash of its content (agentrl.env.is_in_share).", disjoint,
     ),
     Check(
-        "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
-        "Change what the text names; training prints the same before a run.", episode,
-    ),
-    Check(
         "json", Level.CONTRACT, "Do messages, tools and evidence survive JSON, in which runs are exported?",
-        "Use text, numbers, booleans, None, lists, and dicts with text keys.", serialisable,
+        "Use text, finite numbers, booleans, None, lists, and dicts with text keys.", serialisable,
     ),
     Check(
         "config", Level.CONTRACT, "Do the options survive JSON, in which a run's configuration is stored?",

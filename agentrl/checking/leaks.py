@@ -12,7 +12,12 @@ from agentrl.env.base import Policy
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.types import Message, text_of
 
-MARKED = re.compile(r"(?i)\b(?:answer|solution|gold|label|target|secret|expected|correct)\w*\W{1,5}(?:is\W+)?([^\n]+)")
+WORDS = "answer|solution|gold|label|target|secret|expected|correct"
+MARKED = re.compile(rf"(?i)\b(?:{WORDS})\w*\W{{1,5}}(?:is\W+)?([^\n]+)")
+VALUE = re.compile(
+    rf"(?i)\b(?:{WORDS})\w*(?:[\"']?[ \t]*[:=]|[^\n.:=]{{0,60}}?\bis\b)[\s\"'(\[{{]*([^\n,;\"'()\[\]{{}}]+)"
+)
+"""A word such as 'answer', a colon, an equals sign or 'is', and the value up to a comma, a quote or a bracket."""
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 LIMIT = 0.5
 """Share of the tasks that a reader may solve by chance."""
@@ -34,11 +39,17 @@ def _marked(text: str) -> str:
     return next(reversed(MARKED.findall(text)), "").strip(" .,\"'`}")
 
 
+def _value(text: str) -> str:
+    return next(reversed(VALUE.findall(text)), "").strip(" .")
+
+
 READERS: dict[str, Reader] = {
     "the last word": _last_word,
     "the last number": _last_number,
     "the last line": lambda text: (text.splitlines() or [""])[-1],
     "what follows a word such as 'answer'": _marked,
+    "the value after a word such as 'answer'": _value,
+    "the first word after a word such as 'answer'": lambda text: (_value(text).split() or [""])[0].strip("."),
 }
 
 

@@ -20,6 +20,7 @@ from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedErro
 from agentrl.checking.contract import fail_if
 from agentrl.checking.probe import Probe, Verdicts
 from agentrl.checking.workshop import BUILT, Installed, Source, installed, installed_alone, namespace
+from agentrl.env.registry import ENVIRONMENTS
 
 CORE = "agentrl-core"
 WANTED = ("name", "description", "readme", "requires-python", "license", "dependencies")
@@ -44,6 +45,9 @@ def _metadata_faults(source: Source) -> Iterator[str]:
     readme = project.get("readme", "")
     if isinstance(readme, str) and not (source.folder / readme).is_file():
         yield f"the readme {readme} does not exist"
+    for name in source.announced:
+        if not ENVIRONMENTS.is_name(name):
+            yield f"{name!r} cannot be the name of an environment: write {ENVIRONMENTS.naming}"
     if CORE not in map(_name, project.get("dependencies", ())):
         yield f"dependencies lack {CORE}"
     if not any((source.folder / TESTS).glob("test_*.py")):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,12 +29,16 @@ Verdicts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Probe:
-    """What to ask: an environment with its options, tasks of each split, and whether the last task is asked first."""
+    """What to ask: an environment with its options, tasks of each split, and whether the last task is asked first.
+
+    `ahead_s` sets the clock (`time.time`) of the process forward.
+    """
 
     name: str
     options: Mapping[str, Any]
     tasks: int
     is_reversed: bool = False
+    ahead_s: float = 0.0
 
 
 def policies_of(env: Env, task: Task) -> dict[str, Policy]:
@@ -55,9 +60,11 @@ async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -
     return found
 
 
-async def verdicts_elsewhere(subject: Subject, tasks: int, hash_seed: int, *, is_reversed: bool) -> Verdicts:
+async def verdicts_elsewhere(
+    subject: Subject, tasks: int, hash_seed: int, ahead_s: float, *, is_reversed: bool
+) -> Verdicts:
     """Return the verdicts of another process."""
-    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed)
+    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed, ahead_s)
     environment = os.environ | {
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 (text is what it takes)
@@ -90,7 +97,17 @@ async def _answer(probe: Probe) -> Verdicts:
         await close_shared()
 
 
+def _set_clock_ahead(seconds: float) -> None:
+    """Add seconds to what `time.time` and `time.time_ns` return."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() + seconds
+    time.time_ns = lambda: now_ns() + int(seconds * 1e9)
+
+
 if __name__ == "__main__":
-    answer = asyncio.run(_answer(Probe(**json.load(sys.stdin))))
+    asked = Probe(**json.load(sys.stdin))
+    if asked.ahead_s:
+        _set_clock_ahead(asked.ahead_s)
+    answer = asyncio.run(_answer(asked))
     print(json.dumps(answer), flush=True)
     os._exit(0)  # does not wait for threads that an author left running

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 
 from agentrl.checking.check import Result, Status
 
-MARKS = {Status.PASSED: "ok", Status.FAILED: "FAILED", Status.SKIPPED: "skipped"}
+MARKS = {Status.PASSED: "ok", Status.FAILED: "FAILED", Status.SKIPPED: "skipped", Status.UNCHECKED: "unknown"}
 INDENT = " " * 8
 
 
@@ -26,14 +26,15 @@ def summary(results: Sequence[Result]) -> str:
     """'12 passed, 1 failed, 2 skipped in 8 s'."""
     counts = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
-    return f"{', '.join(f'{counts[status]} {status}' for status in Status)} in {seconds:.0f} s"
+    shown = (status for status in Status if counts[status] or status is not Status.UNCHECKED)
+    return f"{', '.join(f'{counts[status]} {status}' for status in shown)} in {seconds:.0f} s"
 
 
 def as_json(environment: str, results: Sequence[Result]) -> dict[str, Any]:
     """Return the whole report as plain values."""
     return {
         "environment": environment,
-        "passed": not any(result.status is Status.FAILED for result in results),
+        "passed": all(result.status.is_fine for result in results),
         "checks": [
             {
                 "name": result.check.name,
@@ -56,7 +57,7 @@ def as_junit(environment: str, results: Sequence[Result]) -> bytes:
         of_level = [result for result in results if result.check.level is level]
         counts = Counter(result.status for result in of_level)
         suite = Xml.SubElement(
-            suites, "testsuite", name=level, tests=str(len(of_level)), errors="0",
+            suites, "testsuite", name=level, tests=str(len(of_level)), errors=str(counts[Status.UNCHECKED]),
             failures=str(counts[Status.FAILED]), skipped=str(counts[Status.SKIPPED]),
         )  # fmt: skip
         for result in of_level:
@@ -70,6 +71,8 @@ def _add_case(suite: Xml.Element, environment: str, result: Result) -> None:
     case = Xml.SubElement(suite, "testcase", classname=environment, name=check.name, time=f"{result.seconds:.3f}")
     if result.status is Status.FAILED:
         Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{check.remedy}"
+    elif result.status is Status.UNCHECKED:
+        Xml.SubElement(case, "error", message=text).text = check.question
     elif result.status is Status.SKIPPED:
         Xml.SubElement(case, "skipped", message=text)
 

@@ -9,7 +9,16 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from threading import Thread
 from typing import Any
 
-from agentrl.checking.check import Check, Result, SkippedError, Status, Subject
+from agentrl.checking.check import (
+    Check,
+    FailedError,
+    Result,
+    SkippedError,
+    Status,
+    Subject,
+    UncheckedError,
+    unchecked,
+)
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.testing.blocking import authors_line
 from agentrl.env.testing.episodes import sample_tasks
@@ -27,9 +36,15 @@ LOADS = 10
 def run_checks(
     subject: Subject, checks: Iterable[Check], started: Callable[[float], None] = lambda _: None
 ) -> Iterator[Result]:
-    """Run checks and yield their results; `started` is called before each, with the most seconds it takes."""
-    room, load_s = _Room(), None
+    """Run checks and yield their results; `started` is called before each, with the most seconds it takes.
+
+    After an error in a check of what all others need, they are not checked; a fault that it names does not end them.
+    """
+    room, load_s, broken = _Room(), None, None
     for check in checks:
+        if broken:
+            yield unchecked(check, broken)
+            continue
         if load_s is None:
             room, load_s = _measured(room, subject)
         limit_s = check.timeout_s + LOADS * load_s
@@ -41,6 +56,8 @@ def run_checks(
             room, status, text = _Room(), Status.FAILED, blocked
         else:
             status, text = _judged(outcome)
+        if check.is_basis and not status.is_fine and not (outcome and isinstance(outcome.error, FailedError)):
+            broken = check
         yield Result(check, status, text, time.monotonic() - began)
     room.run(close_shared(), GRACE_S)
 
@@ -63,18 +80,22 @@ async def _loads(subject: Subject) -> float:
 
 async def _asked(check: Check, subject: Subject, limit_s: float) -> str:
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s) as deadline:
             return await check.ask(subject)
     except TimeoutError as error:
-        raise AssertionError(f"it took longer than {limit_s:.0f} s") from error
+        if not deadline.expired():
+            raise
+        raise UncheckedError(f"not finished within {limit_s:.0f} s: the machine or the environment is slow") from error
 
 
 def _judged(outcome: Caught) -> tuple[Status, str]:
-    """Return the status and the text of what a check returned or raised; whatever it raised is a fault."""
+    """Return the status and the text of what a check returned or raised; any other error is a fault."""
     if outcome.error is None:
         return Status.PASSED, outcome.value
     if isinstance(outcome.error, SkippedError):
         return Status.SKIPPED, str(outcome.error)
+    if isinstance(outcome.error, UncheckedError):
+        return Status.UNCHECKED, str(outcome.error)
     is_described = isinstance(outcome.error, AgentRLError | AssertionError) and str(outcome.error)
     return Status.FAILED, str(outcome.error) if is_described else describe_error(outcome.error)
 

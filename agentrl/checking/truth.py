@@ -9,10 +9,13 @@ from agentrl.checking.attempts import CHANCE
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
 from agentrl.env.base import Env
+from agentrl.env.comparison import difference
 from agentrl.env.testing.checks import check_canaries, check_oracle
-from agentrl.env.testing.comparison import difference
 
 HASH_SEEDS = (1, 2)
+DAYS_AHEAD = (0, 1000)
+"""How far the clocks of the two processes are ahead: another year, month and day of the week."""
+DAY_S = 86_400.0
 
 
 async def oracle(subject: Subject) -> str:
@@ -39,18 +42,23 @@ async def order(subject: Subject) -> str:
 
 
 async def process(subject: Subject) -> str:
-    """Check that tasks and verdicts are the same in other processes, which have other hash seeds."""
+    """Check that tasks and verdicts are the same in other processes, which have other hash seeds and clocks."""
     try:
         async with asyncio.TaskGroup() as both:
             asked = [
-                both.create_task(probe.verdicts_elsewhere(subject, TASKS // 2, seed, is_reversed=bool(number)))
-                for number, seed in enumerate(HASH_SEEDS)
+                both.create_task(
+                    probe.verdicts_elsewhere(subject, TASKS // 2, seed, days * DAY_S, is_reversed=bool(number))
+                )
+                for number, (seed, days) in enumerate(zip(HASH_SEEDS, DAYS_AHEAD, strict=True))
             ]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     one, other = (task.result() for task in asked)
     if found := difference(one, other):
-        raise FailedError(f"another process (PYTHONHASHSEED {HASH_SEEDS}) has another verdict: {found}")
+        raise FailedError(
+            f"another process (PYTHONHASHSEED {HASH_SEEDS}, its clock {DAYS_AHEAD[1]} days ahead) has another verdict: "
+            f"{found}"
+        )
     return ""
 
 
@@ -73,7 +81,8 @@ CHECKS = (
         "Keep what belongs to an episode in ctx.state, and change nothing that is shared.", order,
     ),
     Check(
-        "process", Level.TRUTH, "Are tasks and verdicts the same in every process and with every hash seed?",
-        "Sort sets before you use their order, and use hashlib instead of hash().", process, probe.PATIENCE_S + 10.0,
+        "process", Level.TRUTH, "Are tasks and verdicts the same in every process, with any hash seed, at any time?",
+        "Sort sets before you use their order, use hashlib instead of hash(), and let no verdict read the clock.",
+        process, probe.PATIENCE_S + 10.0,
     ),
 )  # fmt: skip

@@ -27,7 +27,9 @@ from urllib.request import url2pathname
 from packaging.requirements import Requirement
 
 from agentrl.checking.check import FailedError, SkippedError, Subject
+from agentrl.env.adapter import Adapter
 from agentrl.env.registry import ENVIRONMENTS
+from agentrl.plugins.registry import known, split_version
 
 BUILD_S, INSTALL_S, RUN_S = 120.0, 1200.0, 500.0
 EXTRA = "test"
@@ -53,7 +55,7 @@ class Source:
         for folder in file.parents:
             if (pyproject := folder / "pyproject.toml").is_file() and ENVIRONMENTS.group in pyproject.read_text():
                 return cls(folder)
-        raise SkippedError(f"{file.name} is in no package that announces it: see docs/share-an-env.md to share it")
+        raise SkippedError(_why_without_source(subject, file))
 
     @cached_property
     def project(self) -> Mapping[str, Any]:
@@ -73,6 +75,14 @@ class Source:
             if target.rpartition(":")[2] == subject.env_class.__name__:
                 return name
         raise FailedError(f"pyproject.toml announces no class {subject.env_class.__name__} in {ENVIRONMENTS.group}")
+
+
+def _why_without_source(subject: Subject, file: Path) -> str:
+    if issubclass(subject.env_class, Adapter):
+        return f"{subject.name} is an environment of another library, which has a package of its own"
+    if item := known(ENVIRONMENTS, split_version(subject.name)[0]):
+        return f"{subject.name} is installed from {item.distribution} {item.version}: check the folder of its source"
+    return f"{file.name} is in no package that announces it: see docs/share-an-env.md to share it"
 
 
 @dataclass(frozen=True)

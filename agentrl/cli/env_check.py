@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import sys
 from collections.abc import Iterator
@@ -11,15 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from agentrl.checking.apart import results as run_apart
 from agentrl.checking.catalogue import checks_of
-from agentrl.checking.check import WITHOUT_MODEL, Level, Result, Status, Subject
+from agentrl.checking.check import WITHOUT_MODEL, Level, Result
+from agentrl.checking.process import Request
 from agentrl.checking.report import as_json, as_junit, lines, summary
-from agentrl.checking.running import run_checks
-from agentrl.cli.elsewhere import interpreter, run_there
+from agentrl.cli.elsewhere import interpreter
 from agentrl.cli.flags import Parser, own_options, path
 from agentrl.config.loading import load, of_flags
 from agentrl.errors import ConfigError, RunError
-from agentrl.types import TRAIN, Trajectory
+from agentrl.hosting.interpreter import Process
+from agentrl.types import TRAIN
 
 MEANING = """\
 Check an environment level by level. Exit code 0: every check passed or does not apply; 1: a check failed; 2: the
@@ -29,10 +30,7 @@ SECTIONS = ("env", "eval", "rollout", "model", "engine")
 SAMPLING = {"eval.tasks": "16", "eval.samples": "8", "eval.temperature": "1", "rollout.episode_timeout_s": "120"}
 """What the level learnability samples, unless flags say otherwise."""
 Pairs = list[tuple[str, str]]
-SPARE_S = 20.0
-"""Time beyond that of a check after which this process ends."""
-CHECK_S = 4 * 3600.0
-"""Longest check in another interpreter: the tests of a package alone may take half of it."""
+MODULE = "agentrl.checking.process"
 
 
 def run(words: list[str]) -> int:
@@ -50,61 +48,60 @@ def run(words: list[str]) -> int:
     env, *others = load(None, of_flags([("env", given.environment), *of_env])).env
     if others:
         raise ConfigError(f"{given.environment} names several environments: check one environment at a time")
-    if python := interpreter(env):
-        if Level.LEARNABILITY in levels:
-            raise ConfigError(
-                f"the level {Level.LEARNABILITY} needs engines, which {python} does not have: leave the level out, and "
-                f"sample the environment with `agentrl eval --env {env.name} --env.python {python}`"
-            )
-        return run_there(python, "check", words, CHECK_S)
-    subject = replace(Subject.named(env.name, env.options), is_clean=given.clean)
+    python = interpreter(env)
+    if python and Level.LEARNABILITY in levels:
+        raise ConfigError(
+            f"the level {Level.LEARNABILITY} needs engines, which {python} does not have: leave the level out, and "
+            f"sample the environment with `agentrl eval --env {env.name} --env.python {python}`"
+        )
+    process = Process.of(python, MODULE)
     flags = [("env", given.environment), *of_env, *SAMPLING.items(), *of_model]
     results: list[Result] = []
-    for result in _results(subject, levels, flags, is_quiet=given.json):
+    for result in _results(
+        Request(env.name, env.options, (), given.clean), process, levels, flags, is_quiet=given.json
+    ):
         if not given.json:
             _print(result, results)
         results.append(result)
     print(json.dumps(as_json(given.environment, results), indent=2) if given.json else f"\n{summary(results)}")
     if given.junit:
         _write(given.junit, as_junit(given.environment, results))
-    return int(any(result.status is Status.FAILED for result in results))
+    return int(not all(result.status.is_fine for result in results))
 
 
-def _results(subject: Subject, levels: frozenset[Level], flags: Pairs, *, is_quiet: bool) -> Iterator[Result]:
-    try:
-        yield from run_checks(subject, checks_of(levels & WITHOUT_MODEL), _watch)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+def _results(
+    request: Request, process: Process, levels: frozenset[Level], flags: Pairs, *, is_quiet: bool
+) -> Iterator[Result]:
+    yield from run_apart(replace(request, checks=_names(levels & WITHOUT_MODEL)), process.command, process.variables)
     if Level.LEARNABILITY in levels:
-        with redirect_stdout(sys.stderr) if is_quiet else nullcontext():
-            episodes = _sampled(flags)
-        yield from run_checks(replace(subject, episodes=episodes), checks_of(frozenset({Level.LEARNABILITY})))
+        with TemporaryDirectory(prefix="agentrl-learnability-") as scratch:
+            with redirect_stdout(sys.stderr) if is_quiet else nullcontext():
+                samples = _sample(flags, Path(scratch) / "run")
+            of_model = replace(request, checks=_names(frozenset({Level.LEARNABILITY})), episodes=str(samples))
+            yield from run_apart(of_model, process.command, process.variables)
 
 
-def _watch(most_s: float) -> None:
-    """End this process, with the lines in which its threads are, if a check holds the interpreter beyond its deadline.
+def _names(levels: frozenset[Level]) -> list[str]:
+    return [check.name for check in checks_of(levels)]
 
-    A pattern of `re` that backtracks for ever does: no thread runs meanwhile, and no signal is handled.
+
+def _sample(flags: Pairs, out: Path) -> Path:
+    """Sample training tasks with a model, as an evaluation does. Returns the folder of the episodes.
+
+    Raises RunError if the engines or workers fail.
     """
-    faulthandler.dump_traceback_later(most_s + SPARE_S, exit=True, file=sys.__stderr__ or sys.stderr)
-
-
-def _sampled(flags: Pairs) -> tuple[Trajectory, ...]:
-    """Sample training tasks with a model, as an evaluation does. Raises RunError if the engines or workers fail."""
     from agentrl.records.folder import RunFolder
-    from agentrl.records.store import scan
     from agentrl.training.eval_config import evaluation_config
     from agentrl.training.launch import evaluate
 
-    with TemporaryDirectory(prefix="agentrl-learnability-") as scratch:
-        folder = RunFolder(Path(scratch) / "run")
-        config = evaluation_config(None, of_flags([*flags, ("out", str(folder.path))]))
-        try:
-            evaluate(config, split=TRAIN)
-        except RunError:
-            if not folder.evaluated_steps():
-                raise  # with episodes, the error is that none of them counts, which a check says
-        return tuple(scan(folder.evaluated(0)))
+    folder = RunFolder(out)
+    config = evaluation_config(None, of_flags([*flags, ("out", str(out))]))
+    try:
+        evaluate(config, split=TRAIN)
+    except RunError:
+        if not folder.evaluated_steps():
+            raise  # with episodes, the error is that none of them counts, which a check says
+    return folder.evaluated(0)
 
 
 def _print(result: Result, before: list[Result]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from agentrl.cli.flags import Parser
 from agentrl.env.adapter import ADAPTERS
+from agentrl.env.registry import ENVIRONMENTS
 from agentrl.packaging.added import added
 from agentrl.packaging.description import listed
 from agentrl.plugins import registry
@@ -23,6 +24,8 @@ def run(words: list[str]) -> int:
             print(f"{'' if number else name:<{width}}  {line}")
     if not blocks:
         print(NONE)
+    for skipped in registry.misnamed(ENVIRONMENTS):
+        print(skipped)
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from agentrl.cli import env_check
 from agentrl.cli.flags import Parser, path
 from agentrl.packaging.building import build, check_uploader, upload
@@ -27,5 +29,5 @@ def run(words: list[str]) -> int:
     if given.upload:
         upload(files)
     else:
-        print(f"\nto upload: python -m twine upload {' '.join(map(str, files))}")
+        print(f"\nto upload: python -m twine upload {shlex.join(map(str, files))}")
     return 0

@@ -60,14 +60,19 @@ class ChatRequest(Request):
         return Response(msgspec.json.encode({**head, "choices": [choice], "usage": _usage(answer)}))
 
     def _chunks(self, answer: Answer) -> Iterator[dict[str, Any]]:
-        head = self._head(answer, "chat.completion.chunk")
+        """Yield the chunks of a stream; exactly one has the usage.
+
+        With `include_usage` it is the last one, which has no choice and which other clients cannot read.
+        """
+        is_apart = bool((self.stream_options or {}).get("include_usage"))
+        head = self._head(answer, "chat.completion.chunk") | ({"usage": None} if is_apart else {})
         delta = written(answer.message)
         if "tool_calls" in delta:
             delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(delta["tool_calls"])]
         yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         choice = {"index": 0, "delta": {}, "finish_reason": answer.finish_reason}
-        yield {**head, "choices": [choice], "usage": _usage(answer)}
-        if (self.stream_options or {}).get("include_usage"):
+        yield {**head, "choices": [choice], **({} if is_apart else {"usage": _usage(answer)})}
+        if is_apart:
             yield {**head, "choices": [], "usage": _usage(answer)}
 
     def _head(self, answer: Answer, kind: str) -> dict[str, Any]:

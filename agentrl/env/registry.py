@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +18,8 @@ from agentrl.plugins import registry
 from agentrl.plugins.kind import Kind
 from agentrl.plugins.registry import Announced
 
+NAME = re.compile(r"(?:(?P<owner>[a-z][a-z0-9]*)/)?(?P<name>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
+"""Name of an announced environment. The owner has no hyphens, so that the name of a distribution has one meaning."""
 ENVIRONMENTS = Kind[Env](
     noun="environment",
     base=Env,
@@ -29,6 +32,8 @@ ENVIRONMENTS = Kind[Env](
     importing=importing,
     derive=environment_of,
     derived_from=ACCEPTED,
+    is_name=NAME.fullmatch,
+    naming="NAME or OWNER/NAME with lower-case letters and digits, a letter first, and single hyphens in NAME",
 )
 
 

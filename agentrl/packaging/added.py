@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,6 +100,19 @@ class Wanted:
             is_any or (bool(offer.version) and self.specifiers.contains(offer.version, prereleases=True))
         )
 
+    def chosen(self, offered: Sequence[tuple[Added, str]]) -> list[Added]:
+        """Return those of what meets it, with its versions, that PEP 440 prefers.
+
+        An equal version comes before others that `==` accepts (`0.1+local`), and pre-releases only count alone.
+        """
+        pinned = {
+            Version(each.version) for each in self.specifiers if each.operator == "==" and "*" not in each.version
+        }
+        if equal := [item for item, version in offered if version and Version(version) in pinned]:
+            return equal
+        preferred = {"", *self.specifiers.filter(version for _, version in offered if version)}
+        return [item for item, version in offered if version in preferred]
+
 
 def home() -> Path:
     """Return the folder of all added environments: `envs` in $AGENTRL_HOME, else in agentrl's folder for data (XDG)."""
@@ -118,8 +132,8 @@ def with_interpreters(config: Config) -> Config:
     """Return the configuration in which `env.python` names the interpreter of every added environment.
 
     An environment of this interpreter comes first if it has the wanted version. Otherwise it is the newest added one
-    that has; if there is none, the name stays for `resolve`, which says what to do. Raises ConfigError if
-    distributions of several owners are meant.
+    that has, final releases first; if there is none, the name stays for `resolve`, which says what to do. Raises
+    ConfigError if distributions of several owners are meant.
     """
     return config.model_copy(update={"env": tuple(map(_located, config.env))})
 
@@ -130,29 +144,35 @@ def _located(section: EnvSection) -> EnvSection:
 
 
 def interpreter_of(name: str) -> Path | None:
-    """Return the interpreter of the added environment that `--env name` means, None if it means another one."""
+    """Return the interpreter of the added environment that `--env name` means, None if it means another one.
+
+    Raises UnknownNameError for a name that no environment has.
+    """
     wanted = None if is_path(name) else Wanted.parse(name)
     if wanted is None or _is_here(wanted):
         return None
     every = added()
-    found = [item for item in every if any(map(wanted.is_met_by, item.own_offers))]
-    if not found and not wanted.is_scheme:
-        _refuse_other_versions(name, wanted, every)
-    owners = sorted({item.record.distribution for item in found})
+    offered = [(item, offer.version) for item in every for offer in item.own_offers if wanted.is_met_by(offer)]
+    if not offered:
+        _refuse_unknown(name, wanted, every)
+    owners = sorted({item.record.distribution for item, _ in offered})
     if len(owners) > 1:
         raise ConfigError(
             f"environment {name!r}: {' and '.join(owners)} are added and announce it; write OWNER/{wanted.name}, or "
             "remove one with `agentrl env remove`"
         )
-    return found[-1].python if found else None
+    return wanted.chosen(offered)[-1].python if offered else None
 
 
-def _refuse_other_versions(name: str, wanted: Wanted, every: list[Added]) -> None:
-    """Raise ConfigError if what is wanted was added, but only in versions that do not fit."""
+def _refuse_unknown(name: str, wanted: Wanted, every: list[Added]) -> None:
+    """Raise ConfigError for what is known neither here nor as added, and for what was added in other versions alone."""
+    if wanted.is_scheme or registry.TARGET.fullmatch(name):
+        return
     of_any = replace(wanted, specifiers=SpecifierSet())
     if others := [item.record for item in every if any(map(of_any.is_met_by, item.own_offers))]:
         versions = ", ".join(f"{one.distribution} {one.version}" for one in others)
         raise ConfigError(f"environment {name!r}: of it {versions} is added; add that version with `agentrl env add`")
+    registry.find(ENVIRONMENTS, wanted.name, [label for item in every for label in item.labels])
 
 
 def _is_here(wanted: Wanted) -> bool:

@@ -114,7 +114,7 @@ def remove(name: str) -> Added:
     Raises UnknownNameError if there is none, ConfigError if there are several or if a process runs in it.
     """
     with _exclusive():
-        found = [item for item in added() if _is_meant(item, name)]
+        found = _meant(Wanted.parse(name))
         if not found:
             raise UnknownNameError("added environment", name, {_title(item) for item in added()})
         if len(found) > 1:
@@ -145,10 +145,17 @@ def _title(item: Added) -> str:
     return f"{item.record.distribution}=={item.record.version}"
 
 
-def _is_meant(item: Added, name: str) -> bool:
-    own = Wanted.parse(name)
+def _meant(wanted: Wanted) -> list[Added]:
+    """Return the added environments that a name means; a version narrows them as it does for a run."""
+    offered = [(item, version) for item in added() for version in _met_versions(item, wanted)]
+    return list(dict.fromkeys(wanted.chosen(offered) if str(wanted.specifiers) else (item for item, _ in offered)))
+
+
+def _met_versions(item: Added, wanted: Wanted) -> Iterator[str]:
     itself = Offer(item.record.distribution, False, item.record.distribution, item.record.version)
-    return any(replace(own, is_scheme=offer.is_scheme).is_met_by(offer) for offer in (itself, *item.own_offers))
+    for offer in (itself, *item.own_offers):
+        if replace(wanted, is_scheme=offer.is_scheme).is_met_by(offer):
+            yield offer.version
 
 
 # --------------------------------------------------------------------------------------------------------------

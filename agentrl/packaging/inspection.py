@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from agentrl.env.adapter import ADAPTERS
 from agentrl.env.registry import ENVIRONMENTS, resolve
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
-from agentrl.hosting.interpreter import check_interpreter, command, environment
+from agentrl.hosting.interpreter import check_packages, command, environment
 from agentrl.plugins import registry
 from agentrl.plugins.kind import Kind
 from agentrl.plugins.registry import Announced
@@ -51,10 +51,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """An environment: its source, and the distribution that contains it (none for a file)."""
+    """An environment: its source, the distribution that contains it (none for a file), and its keys."""
 
     source: PluginSource
     installed: tuple[Wrapped, ...]
+    keys: tuple[str, ...] = ()
+    """Names of its `--env.*` keys."""
 
 
 def inspect(name: str, python: Path | None = None) -> Inspected:
@@ -64,8 +66,10 @@ def inspect(name: str, python: Path | None = None) -> Inspected:
     """
     if python:
         return _asked(python, Inspected, name)
-    source = plugin_source(name, resolve(name))
-    return Inspected(source, (wrapped(source.distribution),) if source.distribution else ())
+    env_class = resolve(name)
+    source = plugin_source(name, env_class)
+    installed = (wrapped(source.distribution),) if source.distribution else ()
+    return Inspected(source, installed, tuple(env_class.Config.model_fields))
 
 
 def contents_of(python: Path) -> Contents:
@@ -75,7 +79,7 @@ def contents_of(python: Path) -> Contents:
 
 def run_module(python: Path, module: str, *words: str, timeout_s: float) -> int:
     """Run a module of agentrl in another interpreter, with this process's input and output. Returns its exit status."""
-    check_interpreter(python)
+    check_packages(python)
     try:
         ran = subprocess.run(command(python, module, *words), env=environment(python), timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
@@ -102,7 +106,7 @@ def offer_of(kind: Kind[Any], item: Announced) -> Offer:
 
 def _asked(python: Path, kind: type[T], *words: str) -> T:
     """Call this module in another interpreter."""
-    check_interpreter(python)
+    check_packages(python)
     asking = command(python, __name__, *words)
     try:
         ran = subprocess.run(

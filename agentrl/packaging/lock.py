@@ -13,7 +13,7 @@ import tomlkit
 from agentrl.config.schema import EnvSection
 from agentrl.config.values import plain
 from agentrl.env.registry import announced
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.packaging.added import added
 from agentrl.packaging.inspection import inspect
 from agentrl.plugins.files import absolute
@@ -59,9 +59,9 @@ class Lock:
 def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
     """Lock environments with the files that their keys name, by default every one that is announced or added.
 
-    Raises ConfigError for an unusable name.
+    Raises ConfigError for an unusable name, a key that the environment does not have, and a value that names no file.
     """
-    lock = _lock_of(envs or _all())
+    lock = _lock_of(envs or _all(), must_name_files=True)
     document = tomlkit.document()
     document.add(tomlkit.comment(COMMENT.strip()))
     document.update(plain(msgspec.to_builtins(lock)))
@@ -90,13 +90,19 @@ def _all() -> Iterator[EnvSection]:
         yield from (EnvSection(name=f"{name}=={item.record.version}", python=item.python) for name in names)
 
 
-def _lock_of(envs: Iterable[EnvSection]) -> Lock:
+def _lock_of(envs: Iterable[EnvSection], *, must_name_files: bool = False) -> Lock:
     here = interpreter()
-    return Lock(here.python, here.packages, tuple(map(_locked, envs)))
+    return Lock(here.python, here.packages, tuple(_locked(env, must_name_files) for env in envs))
 
 
-def _locked(env: EnvSection) -> Locked:
+def _locked(env: EnvSection, must_name_files: bool) -> Locked:
     found = inspect(env.name, env.python)
+    for key, value in env.options.items() if must_name_files else ():
+        if key not in found.keys:
+            known = [f"env.{name}" for name in found.keys]
+            raise UnknownNameError(f"key of {env.name}", f"env.{key}", known)
+        if not any(files_in({key: value})):
+            raise ConfigError(f"--env.{key} {value} is no file: a lock contains the files that keys name")
     named = {key: tuple(map(hash_file, files_in({key: value}))) for key, value in env.options.items()}
     data = {key: files for key, files in named.items() if files}
     return Locked(found.source, found.installed, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from agentrl.env.registry import ENVIRONMENTS, NAME
 from agentrl.errors import ConfigError
 
 TEMPLATES = {
@@ -21,9 +21,6 @@ TEMPLATES = {
     "dataset": "Answer questions from a file",
 }
 """What the environment of each template is about."""
-OWNER = re.compile(r"[a-z][a-z0-9]*")
-"""Without hyphens, so that the name of a distribution has one meaning."""
-PART = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +33,9 @@ class PackageName:
     @classmethod
     def parse(cls, text: str) -> PackageName:
         """Parse NAME or OWNER/NAME. Raises ConfigError for a name that no package can have."""
-        owner, _, name = text.rpartition("/")
-        if not PART.fullmatch(name) or ("/" in text and not OWNER.fullmatch(owner)):
-            raise ConfigError(
-                f"{text!r} cannot be the name of an environment: write NAME or OWNER/NAME with lower-case letters and "
-                "digits, a letter first, and single hyphens in NAME"
-            )
-        return cls(owner, name)
+        if not (match := NAME.fullmatch(text)):
+            raise ConfigError(f"{text!r} cannot be the name of an environment: write {ENVIRONMENTS.naming}")
+        return cls(match["owner"] or "", match["name"])
 
     @property
     def announced(self) -> str:

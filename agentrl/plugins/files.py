@@ -184,11 +184,14 @@ def announced_target(kind: Kind[Any], folder: Path, chosen: str = "") -> str:
         project = tomllib.loads(file.read_text()).get("project", {})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}") from error
-    announced = list(project.get("entry-points", {}).get(kind.group, {}).values())
+    announced = list(dict.fromkeys(project.get("entry-points", {}).get(kind.group, {}).values()))
     targets = [target for target in announced if not chosen or target.partition(":")[2] == chosen]
     if len(targets) > 1 or (announced and not targets):
-        names = ", ".join(target.partition(":")[2] for target in announced)
-        raise ConfigError(f"{file} announces {names}: name one of them, as in {folder.name}:Class")
+        names = [target.partition(":")[2] for target in announced]
+        remedy = f"name one of them, as in ./{folder.name}:{names[0]}"
+        if len(set(names)) < len(names):
+            names, remedy = announced, "give each class a name of its own"
+        raise ConfigError(f"{file} announces {', '.join(names)}: {remedy}")
     return targets[0] if targets else ""
 
 

@@ -34,6 +34,10 @@ class Kind(Generic[T]):
     """How to install one apart from those of this interpreter, as the end of a sentence; `{name}` is its name."""
     shipped: tuple[EntryPoint, ...] = ()
     """Those of agentrl itself."""
+    is_name: Callable[[str], object] = bool
+    """Whether a package may announce this name; others are skipped."""
+    naming: str = ""
+    """The same rule in words."""
     importing: Callable[[Path], AbstractContextManager[object]] = nullcontext
     """Context in which a file is imported."""
     derive: Callable[[ModuleType, str], type[T] | None] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -41,11 +41,20 @@ class Announced:
 def announced(kind: Kind[Any]) -> dict[str, Announced]:
     """Return every announced class by name."""
     found: dict[str, Announced] = {}
-    for item in _all(kind):
+    for item in (each for each in _all(kind) if kind.is_name(each.name)):
         other = found.setdefault(item.name, item)
         if other.target != item.target or canonicalize_name(other.distribution) != canonicalize_name(item.distribution):
             found[item.name] = replace(other, rival=item.distribution or item.target)
     return found
+
+
+def misnamed(kind: Kind[Any]) -> list[str]:
+    """Return a sentence on every announced name that is skipped, because no name may look like it."""
+    return [
+        f"{item.distribution or item.target} announces {item.name!r}, which is skipped: write {kind.naming}."
+        for item in _all(kind)
+        if not kind.is_name(item.name)
+    ]
 
 
 def _all(kind: Kind[Any]) -> Iterator[Announced]:
@@ -109,17 +118,18 @@ def specifiers(what: str, wanted: str) -> SpecifierSet:
         raise ConfigError(f"{what}: write a version as @1.2, ==1.2.3 or ~=1.2 ({error})") from error
 
 
-def find(kind: Kind[Any], name: str) -> Announced:
+def find(kind: Kind[Any], name: str, others: Iterable[str] = ()) -> Announced:
     """Return the announced class called `name`.
 
-    For `owner/name`, `name` announced by a distribution of that owner. Raises UnknownNameError if there is none.
+    For `owner/name`, `name` announced by a distribution of that owner. Raises UnknownNameError if there is none, which
+    also lists `others`.
     """
     if item := known(kind, name):
         return item
     hint = kind.remedy.format(package=name.replace("/", "-"), name=name)
     if here := next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None):
         hint = f"To use the one in this folder, write ./{here}."
-    raise UnknownNameError(kind.noun, name, announced(kind), hint)
+    raise UnknownNameError(kind.noun, name, {*announced(kind), *others}, " ".join([hint, *misnamed(kind)]))
 
 
 def known(kind: Kind[Any], name: str) -> Announced | None:

@@ -20,7 +20,7 @@ OURS = {
     "agentrl/checking/leaks.py": "prompts of an environment's author",
     "agentrl/config/environments.py": "names of environments that a user chooses",
     "agentrl/env/adapter.py": "names of environments that a user chooses",
-    "agentrl/packaging/scaffold.py": "an argument of the command line",
+    "agentrl/env/registry.py": "names that packages announce, and an argument of the command line",
     "agentrl/training/launch.py": "names of environments that a user chooses",
     "agentrl/env/tools.py": "docstrings of an environment's author",
     "agentrl/config/models.py": "names of models",

@@ -110,6 +110,17 @@ class Disguised(Sums):
         return [Task(f"{split} {a}+{b}", (a, b)) for a, b in PAIRS]
 
 
+class Rare(Sums):
+    """Tests one of many tasks that it trains, far from the first."""
+
+    caught_by = "disjoint"
+
+    def tasks(self, split: str) -> list[Task]:
+        first = 0 if split == "train" else 10_000
+        tasks = [Task(f"{split} {n}", (n, 0)) for n in range(first, first + 5_000)]
+        return [*tasks, Task(f"{split} last", (4_500, 0))] if split == "test" else tasks
+
+
 class Talkative(Sums):
     """Ends its prompt with a message of the assistant."""
 
@@ -129,6 +140,29 @@ class Hoarder(Sums):
     def right(self, ctx: Context) -> float:
         self.seen.append(ctx.task.id)
         return float(ctx.text.strip() == str(sum(ctx.task.data)))
+
+
+class Editor(Sums):
+    """Changes the data of the task, which the next episode gets."""
+
+    caught_by = "episode"
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(task.id, list(task.data)) for task in super().tasks(split)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        task.data.sort(reverse=True)
+        return super().setup(task, ctx)
+
+
+class Boundless(Sums):
+    """Has evidence that JSON cannot write."""
+
+    caught_by = "json"
+
+    @reward
+    def right(self, ctx: Context) -> Signal:
+        return Signal("right", float(ctx.text.strip() == str(sum(ctx.task.data))), evidence={"margin": float("inf")})
 
 
 class Opaque(Sums):

@@ -34,6 +34,29 @@ class Sums(Env):
         return {"one more": [str(sum(task.data) + 1)]}
 
 
+class Levels(Sums):
+    """The same, and tasks of both splits have equal data but different questions."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", [n]) for n in range(40)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"Write {self._code(task)} backwards, and nothing else.")]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == self._code(ctx.task)[::-1])
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._code(task)[::-1]]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"forwards": [self._code(task)]}
+
+    def _code(self, task: Task) -> str:
+        return f"x{task.split == 'test':d}{task.index:03}{task.data[0]}"
+
+
 class Slow(Sums):
     """The same, and its episodes share what takes a while to make."""
 

@@ -66,6 +66,7 @@ GOOD = {
 CALL_HOME = 'import urllib.request\nurllib.request.urlopen("http://192.0.2.1/pairs.json", timeout=3)\n'
 ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "anonymous": ("metadata", {"pyproject.toml": PROJECT.replace('description = "Sums"\n', "")}),
+    "misnamed": ("metadata", {"pyproject.toml": PROJECT.replace("\nzoo = ", '\n"my zoo" = ')}),
     "untested": ("metadata", {"tests/test_zoo.py": ""}),
     "unbuildable": ("build", {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "setuptools.built_meta")}),
     "hollow": ("build", {"pyproject.toml": PROJECT.replace('["agentrl_zoo*"]', '["agentrl_zoo_data*"]')}),

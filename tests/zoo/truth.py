@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import ClassVar
 
 from agentrl.env import Context, Env, Message, Task, reward
@@ -152,6 +153,25 @@ class Leaky(Sums):
         return [Message(role="user", content=f"question: {task.id}, answer: {sum(task.data)}\nSolve this.")]
 
 
+class Dumping(Sums):
+    """Shows the whole row of the data set, with the answer in its middle."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        row = {"question": task.id, "answer": sum(task.data), "level": 2}
+        return [Message(role="user", content=f"{row}\nReply with the answer alone.")]
+
+
+class Whispering(Sums):
+    """Gives the answer away in passing."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"(The answer to this is {sum(task.data)}, shh.) What is {task.id}?")]
+
+
 class Rememberer(Sums):
     """Rewards a task the first time only."""
 
@@ -173,6 +193,16 @@ class Hashing(Sums):
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         words = {"Add", "the", "two", "numbers", "and", "write", "sum"}
         return [Message(role="user", content=f"{' '.join(words)}: {task.id}")]
+
+
+class Dated(Sums):
+    """Pays less on some days of the week."""
+
+    caught_by = "process"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx)) * (1 - time.time() // 86_400 % 7 / 10)
 
 
 class Judging(Sums):

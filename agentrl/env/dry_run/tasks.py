@@ -19,12 +19,17 @@ MAX_COMPARED, MAX_REREAD, MOMENT_S = 10_000, 100, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ids:
-    """The ids of the first tasks of a split, as many as can be read in a second; `size` is None for endless tasks."""
+class ReadTasks:
+    """The first tasks of a split, as many as can be read in a second; `size` is None for endless tasks."""
 
     split: str
     size: int | None
-    ids: tuple[str, ...]
+    tasks: tuple[Task, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        """Their ids."""
+        return [task.id for task in self.tasks]
 
 
 async def first_task(driver: EnvDriver, split: str, seed: int) -> Task:
@@ -41,36 +46,37 @@ async def first_task(driver: EnvDriver, split: str, seed: int) -> Task:
         raise EnvError(f"{type(env).__name__}{defined_at(env.tasks)}: {error}") from None
 
 
-async def read_ids(driver: EnvDriver, split: str, seed: int) -> Ids:
-    """Return the ids of a split."""
+async def read_tasks(driver: EnvDriver, split: str, seed: int) -> ReadTasks:
+    """Return the first tasks of a split."""
     until, size = time.monotonic() + MOMENT_S, await driver.size(split, seed)
-    ids: list[str] = []
-    while len(ids) < (MAX_COMPARED if size is None else min(MAX_COMPARED, size)) and time.monotonic() < until:
-        ids.append((await driver.task(split, len(ids), seed)).id)
-    return Ids(split, size, tuple(ids))
+    tasks: list[Task] = []
+    while len(tasks) < (MAX_COMPARED if size is None else min(MAX_COMPARED, size)) and time.monotonic() < until:
+        tasks.append(await driver.task(split, len(tasks), seed))
+    return ReadTasks(split, size, tuple(tasks))
 
 
-def overlap(read: list[Ids]) -> Iterator[str]:
+def overlap(read: list[ReadTasks]) -> Iterator[str]:
     """Yield a note on held-out tasks that are also training tasks."""
     if len(read) > 1 and (both := set(read[0].ids) & set(read[1].ids)):
         yield (
-            f"{len(both)} of {len(read[1].ids)} held-out tasks are training tasks too, for example {min(both)!r}: "
+            f"{len(both)} of {len(read[1].tasks)} held-out tasks are training tasks too, for example {min(both)!r}: "
             "their scores are not held out."
         )
 
 
-def duplicate_ids(read: Ids) -> Iterator[str]:
+def duplicate_ids(read: ReadTasks) -> Iterator[str]:
     """Yield a note on tasks that share an id. Endless tasks may repeat, but not all of them may have the same id."""
     counts = Counter(read.ids)
     shared = {name: count for name, count in counts.items() if count > 1}
     if shared and (read.size is not None or len(counts) == 1):
         yield (
-            f"{sum(shared.values())} of {len(read.ids)} tasks of {read.split!r} share an id with another, for example "
-            f"{max(shared, key=shared.__getitem__)!r}: give each its own, because records and reports name tasks by it."
+            f"{sum(shared.values())} of {len(read.tasks)} tasks of {read.split!r} share an id with another, for "
+            f"example {max(shared, key=shared.__getitem__)!r}: give each its own, because records and "
+            "reports name tasks by it."
         )
 
 
-async def check_reread(env: Env, read: Ids, seed: int) -> None:
+async def check_reread(env: Env, read: ReadTasks, seed: int) -> None:
     """Raise ConfigError if a task changes when the tasks are read again."""
     code, limit_s = UserCode.of(env), env.limits.load_timeout_s
     source = await code.call(env.tasks, read.split, timeout_s=limit_s)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from agentrl.env.base import Env
+from agentrl.env.comparison import difference
 from agentrl.env.config import env_config
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
@@ -17,7 +19,7 @@ from agentrl.env.driver.resources import close_shared
 from agentrl.env.dry_run.completeness import MORE_TURNS, has_rewards, lacks_turns, unread_tools
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.observed import observed
-from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_ids
+from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_tasks
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE
 from agentrl.env.registry import resolve
@@ -81,10 +83,10 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     is_quick = time.monotonic() - began < MOMENT_S
     await check_offered_tools(driver, firsts[0], seed)
     episode, notes = await first_episode(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
-    read = [await read_ids(driver, split, seed) for split in request.splits]
-    notes += [*overlap(read), *(note for ids in read for note in duplicate_ids(ids)), *undocumented(env_class)]
-    for ids in read if is_quick else ():
-        await check_reread(driver.env, ids, seed)
+    read = [await read_tasks(driver, split, seed) for split in request.splits]
+    notes += [*overlap(read), *(note for tasks in read for note in duplicate_ids(tasks)), *undocumented(env_class)]
+    for tasks in read if is_quick else ():
+        await check_reread(driver.env, tasks, seed)
     return DryRunResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
 
 
@@ -105,11 +107,17 @@ async def check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:
 async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Episode, list[str]]:
     """Play an episode of empty answers as a member of a group; return it with notes on it.
 
-    Raises ConfigError for a reward without a value.
+    Raises ConfigError for a reward without a value, and for an episode that changes its task.
     """
-    began = time.monotonic()
+    began, data = time.monotonic(), catch(deepcopy, task.data).value
+    is_comparable = not difference(data, task.data)
     async with observed(type(env)) as notes:
         episodes = await aplay(env, SILENT, task, seed, turns)
+    if is_comparable and (changed := difference(data, task.data, "task.data")):
+        raise ConfigError(
+            f"{type(env).__name__}: an episode changed its task, which all episodes of the task share: {changed}; "
+            "change a copy, and keep it in ctx.state"
+        )
     episode = episodes[0]
     if failed := _without_value(episode):
         raise ConfigError(await _refusal(env, task, failed, seed, turns))

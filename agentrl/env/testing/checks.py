@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentrl.env.base import Env, Policy
+from agentrl.env.comparison import difference
 from agentrl.env.context import Episode
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
@@ -20,7 +21,6 @@ from agentrl.env.policies import canaries_of, oracle_of, player_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.blocking import run_in_thread
 from agentrl.env.testing.cancellation import cancel_everywhere, described
-from agentrl.env.testing.comparison import difference
 from agentrl.env.testing.episodes import (
     ChoosePolicy,
     MakeEnv,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
 
+from agentrl.checking import apart
 from agentrl.checking.catalogue import CHECKS
+from agentrl.checking.check import Status
+from agentrl.checking.process import Request
 from agentrl.cli.main import main
+from agentrl.hosting.interpreter import Process
 
 GOOD = "./examples/countdown_env.py"
 BROKEN = """
@@ -90,24 +93,75 @@ def test_the_page_lists_every_check_with_its_question_and_remedy() -> None:
     assert shown == [f"| `{check.name}` | {check.question} | {check.remedy} |" for check in CHECKS]
 
 
-def test_an_environment_that_holds_the_interpreter_for_ever_ends_the_command_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "held.py").write_text(
-        BROKEN.replace("ctx.text == str", "bool(re.fullmatch('(a+)+b', 'a' * 64)) == str")
-    )
-    program = """
-import re, sys
-from dataclasses import replace
-from agentrl.checking import running
-from agentrl.checking.catalogue import CHECKS
-from agentrl.cli import env_check
-from agentrl.cli.main import main
+ENDINGS = {
+    "os._exit(0)": "ended with exit code 0",
+    "ctypes.string_at(0)": "was killed by SIGSEGV",
+    "os.kill(os.getpid(), 9)": "was killed by SIGKILL",
+}
 
-running.GRACE_S = env_check.SPARE_S = 1.0
-env_check.checks_of = lambda levels: [replace(check, timeout_s=1.0) for check in CHECKS if check.name == "noise"]
-sys.exit(main(["env", "check", sys.argv[1], "--level", "truth"]))
+
+@pytest.mark.parametrize("code", ENDINGS)
+def test_an_environment_that_ends_the_process_fails_the_check_that_ran(
+    code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ending.py").write_text(
+        "import ctypes, os\n" + BROKEN.replace("return float(", f"{code}\n        float(")
+    )
+    junit = tmp_path / "report.xml"
+    words = [str(tmp_path / "ending.py"), "--level", "contract", "--json", "--junit", str(junit)]
+    assert main(["env", "check", *words]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert not report["passed"]
+    checks = {check["name"]: check for check in report["checks"]}
+    assert (checks["tasks"]["status"], checks["episode"]["status"]) == ("passed", "failed")
+    assert checks["episode"]["text"] == f"the environment's process {ENDINGS[code]} while this check ran"
+    assert {checks[name]["text"] for name in ("disjoint", "gymnasium")} == {"not checked: see episode"}
+    [suite] = Xml.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("errors"), suite.get("tests")) == ("1", "4", "7")
+
+
+def test_an_environment_that_ends_its_import_fails_the_first_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ending.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    assert main(["env", "check", str(tmp_path / "ending.py"), "--level", "truth"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED  oracle: " in shown
+    assert "was killed by SIGKILL while the environment was loaded" in shown
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_an_interpreter_that_cannot_run_agentrl_exits_2_with_one_message(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    for python, says in (
+        ("/bin/true", "it is no Python (exit code 0)"),
+        (str(bare), "lacks what agentrl needs (No module"),
+    ):
+        assert main(["env", command, "guess", "--env.python", python]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_an_environment_that_holds_the_interpreter_for_ever_fails_the_check_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    held = BROKEN.replace("ctx.text == str", "bool(re.fullmatch('(a+)+b', 'a' * 64)) == str")
+    (tmp_path / "held.py").write_text("import re\n" + held)
+    program = """
+from dataclasses import replace
+from agentrl.checking import process, running
+running.GRACE_S = 1.0
+process.BY_NAME["noise"] = replace(process.BY_NAME["noise"], timeout_s=1.0)
+process.main()
 """
-    (tmp_path / "held.py").write_text("import re\n" + (tmp_path / "held.py").read_text())
-    command = [sys.executable, "-c", program, str(tmp_path / "held.py")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
-    assert ended.returncode == 1, ended.stderr
-    assert 'held.py", line 14 in right' in ended.stderr
+    monkeypatch.setattr(apart, "SPARE_S", 1.0)
+    request = Request(str(tmp_path / "held.py"), {}, ["noise", "order"])
+    started = Process.of(None, "")
+    [noise, order] = apart.results(request, (sys.executable, "-c", program), started.variables)
+    assert noise.status is Status.FAILED
+    assert "held the interpreter beyond every deadline" in noise.text
+    assert order.text == "not checked: see noise"
+    assert 'held.py", line 14 in right' in capfd.readouterr().err

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agentrl.checking.catalogue import checks_of
 from agentrl.checking.check import Level, Result, Status, Subject
 from agentrl.checking.running import run_checks
+from agentrl.cli import env_check
 from agentrl.cli.main import main
+from agentrl.records.store import TrajectoryStore
 from agentrl.types import StopReason, Trajectory
 from tests.unit.records.synthetic import trajectory
 
@@ -91,3 +94,14 @@ def test_answers_that_are_cut_are_counted_by_their_limit() -> None:
 def test_flags_of_the_model_need_the_level(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "check", "guess", "--level", "contract", "--rollout.max_tokens", "9"]) == 2
     assert "--rollout.max_tokens has no effect without --level learnability" in capsys.readouterr().err
+
+
+def test_the_command_judges_the_stored_episodes_of_the_sampling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = TrajectoryStore(tmp_path)
+    store.append(groups([1, 0, 0, 1], [0, 0, 0, 0]))
+    store.close()
+    monkeypatch.setattr(env_check, "_sample", lambda flags, out: tmp_path)
+    assert main(["env", "check", "guess", "--level", "learnability"]) == 0
+    assert "1 of 2 groups have different rewards (50%)" in capsys.readouterr().out

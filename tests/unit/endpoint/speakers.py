@@ -205,11 +205,15 @@ class Caller:
 
     async def stream(self, *messages: Message, **options: Any) -> Message:
         """Return the message of the answer, as events."""
+        return self.speaker.gathered(await self.events(*messages, **options))
+
+    async def events(self, *messages: Message, **options: Any) -> list[dict[str, Any]]:
+        """Return the events of the answer."""
         response = await self.post(self.speaker.body(messages) | {"stream": True} | options)
         assert response.headers["content-type"] == "text/event-stream"
         lines = [line for block in response.text.split("\n\n") for line in block.splitlines()]
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
-        return self.speaker.gathered([json.loads(line) for line in data if line != "[DONE]"])
+        return [json.loads(line) for line in data if line != "[DONE]"]
 
 
 def user(text: str) -> Message:

@@ -210,6 +210,22 @@ async def test_inspect_greets_before_its_conversation_which_stays_one_sequence()
     check_law_1(trajectory, heard.calls)
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_a_stream_of_chat_completions_reports_its_usage_once(is_asked: bool) -> None:
+    events: list[dict[str, Any]] = []
+
+    async def streaming(caller: Caller) -> None:
+        options = {"stream_options": {"include_usage": True}} if is_asked else {}
+        events.extend(await caller.events(user("3 + 4?"), **options))
+
+    await play(Chat(), streaming, ["7"])
+    usages = [event.get("usage") for event in events]
+    assert [bool(usage) for usage in usages] == [False] * (len(events) - 1) + [True]
+    assert usages[-1]["completion_tokens"] > 0
+    assert all("usage" in event for event in events) == is_asked
+    assert [len(event["choices"]) for event in events] == [1, 1, *([0] * is_asked)]
+
+
 # --- refusals -------------------------------------------------------------------------------------------------
 
 IMAGE: Any = {"role": "user", "content": [{"type": "image"}]}

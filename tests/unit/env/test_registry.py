@@ -141,6 +141,16 @@ def test_an_environment_package_resolves_from_its_source_folder(tmp_path: Path) 
     assert resolve(f"{tmp_path}").__name__ == "Mine"
 
 
+def test_a_folder_that_announces_one_class_twice_has_one_class(tmp_path: Path) -> None:
+    points = '[project.entry-points."agentrl.envs"]\n'
+    write(tmp_path, "twice_env_x/__init__.py", FILE)
+    write(tmp_path, "pyproject.toml", points + 'x = "twice_env_x:Mine"\ny = "twice_env_x:Mine"\n')
+    assert resolve(f"{tmp_path}").__name__ == "Mine"
+    write(tmp_path, "pyproject.toml", points + 'x = "twice_env_x:Mine"\ny = "other:Mine"\n')
+    with pytest.raises(ConfigError, match="announces twice_env_x:Mine, other:Mine: give each class a name of its own"):
+        resolve(f"{tmp_path}:Mine")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -281,3 +291,27 @@ def test_importing_agentrl_env_is_light() -> None:
     program = "import agentrl.env, sys; print(*{'torch','ray','vllm','deepspeed','transformers'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stdout.strip() == ""
+
+
+MISNAMED = """
+import sys
+from importlib import metadata
+from agentrl.plugins import registry
+names = ("my maze", "maze@1", "maze,guess", "Maze", "maze:v1", "good-maze")
+entries = metadata.EntryPoints(metadata.EntryPoint(name, "json:dumps", "agentrl.envs") for name in names)
+registry.entry_points = lambda group: entries if group == "agentrl.envs" else metadata.EntryPoints()
+import gymnasium, agentrl.env
+print(*(env_id for env_id in gymnasium.registry if env_id.startswith("agentrl/")))
+from agentrl.cli.main import main
+main(["env", "list"])
+main(["env", "show", "my maze"])
+"""
+
+
+def test_a_name_that_no_environment_may_have_is_skipped_and_mentioned() -> None:
+    ended = subprocess.run([sys.executable, "-c", MISNAMED], capture_output=True, text=True, timeout=50, check=False)
+    assert ended.stdout.splitlines()[0] == "agentrl/good-maze-v0", ended.stderr
+    said = "json:dumps announces 'my maze', which is skipped: write NAME or OWNER/NAME with lower-case letters"
+    assert said in ended.stdout
+    assert said in ended.stderr
+    assert "unknown environment 'my maze'. Known: good-maze." in ended.stderr

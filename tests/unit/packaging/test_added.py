@@ -327,10 +327,28 @@ def test_a_name_means_the_newest_added_version_that_fits(home: Path) -> None:
         ConfigError, match=r"'ada/maze==0\.3': of it agentrl-env-ada-maze 0\.9, agentrl-env-ada-maze 0\.10 is"
     ):
         interpreter_of("ada/maze==0.3")
-    assert interpreter_of("bob/maze") is None
+    with pytest.raises(UnknownNameError, match=r"environment 'ada/mase'\. Did you mean 'ada/maze'\?"):
+        interpreter_of("ada/mase")
+    with pytest.raises(UnknownNameError, match=r"environment 'bob/maze'\. Did you mean 'ada/maze'\?"):
+        interpreter_of("bob/maze")
+    assert interpreter_of("tests.zoo.good:Sums") is None
     assert interpreter_of("./maze") is None
     with pytest.raises(ConfigError, match=r"environment 'ada/maze@latest': write a version as @1\.2"):
         interpreter_of("ada/maze@latest")
+
+
+def test_an_equal_version_comes_first_and_pre_releases_only_alone(home: Path) -> None:
+    plain = write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
+    local = write_added(home, "agentrl-env-ada-maze", "0.1+abc", "ada/maze")
+    early = write_added(home, "agentrl-env-ada-maze", "0.3rc1", "ada/maze")
+    assert interpreter_of("ada/maze==0.1") == plain.python
+    assert interpreter_of("ada/maze==0.1+abc") == interpreter_of("ada/maze~=0.1") == local.python
+    assert interpreter_of("ada/maze==0.3rc1") == interpreter_of("ada/maze>=0.3rc1") == early.python
+    with pytest.raises(ConfigError, match=r"ada-maze is added as .*0\.1, .*0\.1\+abc, .*0\.3rc1: name one of them"):
+        remove("agentrl-env-ada-maze")
+    assert remove("agentrl-env-ada-maze==0.1").folder == plain.folder
+    assert remove("ada/maze==0.1").folder == local.folder
+    assert remove("ada/maze").folder == early.folder
 
 
 def test_an_added_environment_is_served_by_its_own_interpreter(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

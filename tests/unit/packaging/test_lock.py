@@ -24,6 +24,12 @@ class Tiny(Env):
     def tasks(self, split): return []
     def setup(self, task, ctx): return []
 """
+WITH_ROWS = f"""
+from agentrl.env import EnvConfig
+{ENVIRONMENT}
+    class Config(EnvConfig):
+        rows: str = ""
+"""
 
 
 def envs(*names: str, **options: object) -> list[EnvSection]:
@@ -99,19 +105,35 @@ def test_the_data_of_a_package_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_files_that_keys_name_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, lock = tmp_path / "rows.jsonl", tmp_path / "my.lock"
+    rows, lock, world = tmp_path / "rows.jsonl", tmp_path / "my.lock", str(tmp_path / "world.py")
+    Path(world).write_text(WITH_ROWS)
     rows.write_text("1")
-    assert main(["env", "lock", "guess", "--env.rows", str(rows), "--out", str(lock)]) == 0
-    check_lock(lock, envs("guess", rows=[str(rows)], high=9))
-    with pytest.raises(ConfigError, match=r"guess: env\.rows: rows\.jsonl \(gone\)\. Install"):
-        check_lock(lock, envs("guess"))
-    with pytest.raises(ConfigError, match=r"guess: env\.more: rows\.jsonl \(new\)\. Install"):
-        check_lock(lock, envs("guess", rows=str(rows), more=str(rows)))
+    assert main(["env", "lock", world, "--env.rows", str(rows), "--out", str(lock)]) == 0
+    check_lock(lock, envs(world, rows=[str(rows)], high=9))
+    with pytest.raises(ConfigError, match=r"world\.py: env\.rows: rows\.jsonl \(gone\)\. Install"):
+        check_lock(lock, envs(world))
+    with pytest.raises(ConfigError, match=r"world\.py: env\.more: rows\.jsonl \(new\)\. Install"):
+        check_lock(lock, envs(world, rows=str(rows), more=str(rows)))
     rows.write_text("2")
-    with pytest.raises(ConfigError, match=r"guess: env\.rows: rows\.jsonl\. Install"):
-        check_lock(lock, envs("guess", rows=str(rows)))
+    with pytest.raises(ConfigError, match=r"world\.py: env\.rows: rows\.jsonl\. Install"):
+        check_lock(lock, envs(world, rows=str(rows)))
     assert main(["env", "lock", "--env.rows", str(rows)]) == 2
     assert "--env.KEY needs the name of its environment" in capsys.readouterr().err
+
+
+def test_a_key_that_does_not_exist_and_a_file_that_does_not_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "world.py").write_text(WITH_ROWS)
+    (tmp_path / "rows.jsonl").write_text("1")
+    for key, value, says in (
+        ("rosw", "rows.jsonl", "'env.rosw'. Did you mean 'env.rows'?"),
+        ("rows", "none.jsonl", "none.jsonl is no file: a lock contains the files that keys name"),
+    ):
+        words = [str(tmp_path / "world.py"), f"--env.{key}", str(tmp_path / value), "--out", str(tmp_path / "my.lock")]
+        assert main(["env", "lock", *words]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "my.lock").exists()
 
 
 def test_the_files_that_a_wheel_installed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from agentrl.cli import env_publish
 from agentrl.cli.main import main
 from agentrl.errors import ConfigError
 from agentrl.packaging.building import build
@@ -51,6 +52,15 @@ def test_a_package_that_fails_a_check_is_not_built(tmp_path: Path, capsys: pytes
     assert main(["env", "publish", str(folder)]) == 1
     assert "nothing was built: fix what failed first" in capsys.readouterr().out
     assert not (folder / "dist").exists()
+
+
+def test_what_to_upload_is_quoted_for_a_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(env_publish.env_check, "run", lambda _: 0)
+    monkeypatch.setattr(env_publish, "build", lambda folder, out: [out / "a.whl"])
+    assert main(["env", "publish", "/my envs/a"]) == 0
+    assert "to upload: python -m twine upload '/my envs/a/dist/a.whl'\n" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(find_spec("twine") is not None, reason="twine is installed here")
