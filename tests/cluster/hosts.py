@@ -50,8 +50,10 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on the host."""
+        soon = ["RAY_health_check_period_ms=1000", "RAY_health_check_timeout_ms=3000"]
+        ray = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *soon]
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
-        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", "RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *words]
+        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *ray, *words]
 
     def run(self, *words: str, timeout_s: float = 120.0) -> str:
         """The output of a command on the host, which must succeed."""
@@ -69,6 +71,14 @@ class Host:
         token = head.run("cat", "/tmp/home/.ray/auth_token").strip()
         self.run("sh", "-c", f"mkdir -p /tmp/home/.ray && printf %s {token} > /tmp/home/.ray/auth_token")
         self.run(*RAY, "start", f"--address={head.address}:6379", *self._node(resource))
+
+    def rejoin_ray(self, head: Host | None, resource: str) -> None:
+        """End the Ray of a cluster that is gone, or that has given this host up, and join one, or start it here."""
+        self.run(*RAY, "stop", "--force")
+        if head is None:
+            self.start_ray(resource)
+        else:
+            self.join_ray(head, resource)
 
     def _node(self, resource: str) -> list[str]:
         """The resources of this host."""

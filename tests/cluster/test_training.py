@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,38 +12,10 @@ from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.report.summary import read
 from agentrl.weights.staging import staging_prefix
-from tests.cluster.hosts import Host, hosts, missing, shared_folder
-from tests.tiny import tiny_model
+from tests.cluster.hosts import Host, hosts
+from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, Command, flags
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing()), reason=f"no hosts can be made here: {missing()}"),
-]
-
-AGENTRL = (sys.executable, "-m", "agentrl")
-ENV = """
-from agentrl.env import Env, Message, Task, reward
-
-class Lengths(Env):
-    def tasks(self, split):
-        return [Task(f"{split}/{n}", n) for n in range(16)]
-
-    def setup(self, task, ctx):
-        return [Message(role="user", content=f"Say {task.data}.")]
-
-    @reward
-    def length(self, ctx):
-        return float(len(ctx.turns[-1].text) % 3)
-"""
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    with shared_folder() as folder:
-        (folder / "env.py").write_text(ENV)
-        tiny_model(folder / "model")
-        yield folder
+pytestmark = NEEDS_HOSTS
 
 
 @pytest.fixture
@@ -61,16 +29,6 @@ def three() -> Iterator[list[Host]]:
         yield found
 
 
-def flags(shared: Path, out: str, **sections: object) -> list[str]:
-    given = {
-        "steps": 3, "prompts": 2, "group-size": 2, "max-tokens": 4, "model.max_context": 64, "eval.tasks": 2,
-        "eval.samples": 2, "engine.kv_cache_gib": 1, "engine.max_num_seqs": 8, "engine.threads": 1,
-        "learner.threads": 1, "track.tensorboard": "false", **sections,
-    }  # fmt: skip
-    words = ["--env", str(shared / "env.py"), "--model", str(shared / "model"), "--out", str(shared / out)]
-    return words + [word for key, value in given.items() for word in (f"--{key}", str(value))]
-
-
 @pytest.fixture
 def five() -> Iterator[list[Host]]:
     """A Ray cluster: two hosts for the learner, two for engines."""
@@ -80,83 +38,6 @@ def five() -> Iterator[list[Host]]:
         for host in others:
             host.join_ray(head, host.name.partition("-")[0])
         yield found
-
-
-@dataclass
-class Command:
-    """A command on a host; what it prints is in a file."""
-
-    host: Host
-    log: Path
-    words: list[str]
-
-    def __post_init__(self) -> None:
-        with self.log.open("w") as log:
-            command = self.host.command(*AGENTRL, *self.words)
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def until(self, condition: Callable[[], bool], deadline_s: float = 240.0) -> None:
-        ends_at = time.monotonic() + deadline_s
-        while not condition():
-            assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.said}"
-            assert time.monotonic() < ends_at, f"waited {deadline_s:.0f} s in vain:\n{self.said}"
-            time.sleep(0.1)
-
-    def steps(self, count: int) -> None:
-        """Wait until so many steps more are done."""
-        done = self.said.count("\nstep ") + count
-        self.until(lambda: self.said.count("\nstep ") >= done)
-
-    def end(self, deadline_s: float = 240.0) -> int:
-        try:
-            return self.process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s:.0f} s:\n{self.said}") from None
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(10.0)
-
-
-def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host], shared: Path) -> None:
-    head, _, learner_2, engine_1, engine_2 = five
-    placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
-    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "weights.publish_timeout_s": 30})
-    folder = RunFolder(shared / "run")
-    run = Command(head, shared / "run.log", ["train", *given])
-    try:
-        run.steps(3)
-        where = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
-        assert {where["learner rank 0"], where["learner rank 1"]} == {"learner-1", "learner-2"}
-        assert {where["engine 0"], where["engine 1"]} == {"engine-1", "engine-2"}
-
-        engine_1.unplug()
-        run.until(lambda: "will be replaced" in run.said)
-        engine_1.plug_in()
-        run.until(lambda: "is back" in run.said)
-        run.steps(2)
-
-        before = run.said.count("is back")
-        engine_2.kill()
-        run.until(lambda: run.said.count("is back") > before)
-        run.steps(2)
-
-        learner_2.kill()
-        assert run.end() == 2, run.said
-        assert "on learner-2" in run.said
-        assert "agentrl resume" in run.said
-    finally:
-        run.close()
-    again = Command(head, shared / "again.log", ["resume", str(folder.path), "--steps", "8"])
-    try:
-        assert again.end() == 0, again.said
-    finally:
-        again.close()
 
 
 def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) -> None:
@@ -175,3 +56,63 @@ def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) 
     for host in three:
         left = host.run("find", "/dev/shm", "-name", f"{staging_prefix(run.path)}*")
         assert left == "", f"weights stay on {host.name}"
+
+
+def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], shared: Path) -> None:
+    head, *_ = three
+    words = flags(shared, "run", **{"learner.nodes": "left", "out": "/tmp/home/run"})
+    run = Command(head, shared / "unshared.log", ["train", *words])
+    try:
+        assert run.end() == 2
+    finally:
+        run.close()
+    assert "the machine left does not see /tmp/home/run: put run folders and models on a file system" in run.said
+
+
+def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host], shared: Path) -> None:
+    head, learner_1, learner_2, engine_1, engine_2 = five
+    placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
+    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "weights.publish_timeout_s": 30})
+    folder = RunFolder(shared / "run")
+    run = Command(head, shared / "run.log", ["train", *given])
+    try:
+        run.steps(3)
+        where = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
+        assert {where["learner rank 0"], where["learner rank 1"]} == {"learner-1", "learner-2"}
+        assert {where["engine 0"], where["engine 1"]} == {"engine-1", "engine-2"}
+
+        engine_1.unplug()
+        run.until(lambda: "is back" in run.said)
+        run.steps(2)
+        engine_1.plug_in()
+        engine_1.rejoin_ray(head, "engine")
+
+        before = run.said.count("is back")
+        engine_2.kill()
+        run.until(lambda: run.said.count("is back") >= before + 2)
+        run.steps(2)
+
+        learner_2.kill()
+        assert run.end() == 2, run.said
+        assert "on learner-2" in run.said
+        assert "agentrl resume" in run.said
+    finally:
+        run.close()
+    again = Command(head, shared / "again.log", ["resume", str(folder.path)])
+    try:
+        again.steps(3)
+        head.kill()
+    finally:
+        again.close()
+
+    learner_1.rejoin_ray(None, "learner")
+    engine_1.rejoin_ray(learner_1, "engine")
+    last = str(read_steps(folder)[-1].step + 2)
+    final = Command(learner_1, shared / "final.log", ["resume", str(folder.path), "--steps", last])
+    try:
+        assert final.end() == 0, final.said
+    finally:
+        final.close()
+    summary = read(folder)
+    assert summary is not None
+    assert summary.conservation.holds
