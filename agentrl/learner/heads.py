@@ -16,7 +16,8 @@ from agentrl.learner.products import bfloat16_products
 
 PackLoss = Callable[[Tensor, Tensor], Tensor]
 """(logprobs_A, entropy_A) of all actions of a micro-batch -> its summed loss, differentiable in both."""
-CHUNK_LOGITS = 1 << 24
+CHUNK_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
+"""By device: on a CPU a chunk stays in the cache, and a GPU needs many rows to be busy (not yet measured on one)."""
 KEPT_LOGITS = 1 << 28
 """Distributions of up to this many logits are kept from the first pass over them to the second."""
 
@@ -29,7 +30,7 @@ def logprobs(hidden_AD: Tensor, weight_VD: Tensor, targets_A: Tensor, temperatur
     out = torch.empty(targets_A.shape, dtype=torch.float32, device=hidden_AD.device)
     with torch.no_grad():
         logits = _logits(weight_VD.to(hidden_AD.dtype))
-        for chunk in _chunks(len(targets_A), len(weight_VD)):
+        for chunk in _chunks(targets_A, len(weight_VD)):
             logprobs_CV = _distribution(logits(hidden_AD[chunk]), temperature_A[chunk])
             out[chunk] = _chosen(logprobs_CV, targets_A[chunk])
     return out
@@ -120,7 +121,7 @@ class _Head:
         return grad_hidden_AD, grad_weight_VD
 
     def _chunks(self) -> Iterator[slice]:
-        return _chunks(len(self._targets_A), len(self._weight_VD))
+        return _chunks(self._targets_A, len(self._weight_VD))
 
     def _distribution(self, chunk: slice) -> Tensor:
         return _distribution(self._logits(self._hidden_AD[chunk]), self._temperature_A[chunk])
@@ -136,8 +137,8 @@ def _complete(probs_CV: Tensor) -> None:
     probs_CV.scatter_(1, top_C1, 1 - others_C1)
 
 
-def _chunks(actions: int, vocabulary: int) -> Iterator[slice]:
-    size = max(1, CHUNK_LOGITS // vocabulary)
+def _chunks(targets_A: Tensor, vocabulary: int) -> Iterator[slice]:
+    actions, size = len(targets_A), max(1, CHUNK_LOGITS[targets_A.device.type] // vocabulary)
     return (slice(start, min(start + size, actions)) for start in range(0, actions, size))
 
 

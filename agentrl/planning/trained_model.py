@@ -20,7 +20,7 @@ TOUCHED = {1: 2.5, 2: 5.0, 3: 5.5}
 gradients. Measured on two ranks."""
 LIVE = 1_000_000_000
 """Parameters that ZeRO stage 3 keeps gathered (`max_live_parameters`, `max_reuse_distance`)."""
-CHUNK_LOGITS, KEPT_LOGITS = 1 << 24, 1 << 28
+CHUNK_LOGITS, KEPT_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}, 1 << 28
 """Those of `learner/heads.py`."""
 
 
@@ -192,7 +192,7 @@ def head(model: TrainedModel, *, has_gradient: bool) -> Item:
         return Item("", 0)
     shape, width = model.shape, model.width
     logits = model.tokens * shape.vocabulary
-    chunk = min(logits, max(shape.vocabulary, CHUNK_LOGITS))
+    chunk = min(logits, max(shape.vocabulary, CHUNK_LOGITS["cuda" if model.is_on_gpu else "cpu"]))
     weight = 0
     if width == BFLOAT16:  # a CPU widens its weight again, because it would round products of bfloat16
         weight = (BFLOAT16 if model.is_on_gpu else BFLOAT16 + FLOAT32) * shape.embedding

@@ -50,7 +50,11 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on the host."""
-        soon = ["RAY_health_check_period_ms=1000", "RAY_health_check_timeout_ms=3000"]
+        soon = [
+            "RAY_health_check_period_ms=1000",
+            "RAY_health_check_timeout_ms=3000",
+            "RAY_health_check_failure_threshold=3",
+        ]
         ray = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *soon]
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
         return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *ray, *words]

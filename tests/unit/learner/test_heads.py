@@ -59,7 +59,7 @@ def test_loss_and_gradient_are_those_of_autograd_on_all_logits(
 ) -> None:
     """The entropy carries a gradient too, whether the distributions are kept or computed again."""
     monkeypatch.setattr(heads, "KEPT_LOGITS", kept)
-    monkeypatch.setattr(heads, "CHUNK_LOGITS", chunk)
+    monkeypatch.setitem(heads.CHUNK_LOGITS, "cpu", chunk)
     given = inputs(dtype, temperature, peak)
     wanted, *slopes = exact(*given)
     hidden, weight = given[0].requires_grad_(), given[1].requires_grad_()

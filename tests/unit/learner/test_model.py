@@ -114,7 +114,7 @@ def test_sharing_a_prompt_changes_neither_loss_nor_gradient(model: PackedModel):
 def test_small_chunks_and_tiles_change_neither_loss_nor_gradient(model: PackedModel, monkeypatch: pytest.MonkeyPatch):
     sequences = batch()
     whole = learned(model, sequences)
-    monkeypatch.setattr(heads, "CHUNK_LOGITS", 3 * 320)
+    monkeypatch.setitem(heads.CHUNK_LOGITS, "cpu", 3 * 320)
     monkeypatch.setattr(tiles, "TILE", 16)
     assert_same(learned(model, sequences), whole)
 
