@@ -62,6 +62,11 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, Field
     return out
 
 
+def option_tables() -> list[str]:
+    """Return the keys whose values are tables with names that are not ours: options of libraries."""
+    return [key for key, info in keys().items() if get_origin(info.annotation) is dict]
+
+
 def section_of(info: FieldInfo) -> type[BaseModel] | None:
     """Return the section behind a name, None if it is a key. `env` has one section for each environment."""
     kinds = [info.annotation, *(kind for kind in get_args(info.annotation) if _is(kind, PluginSection))]

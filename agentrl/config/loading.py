@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in, renamed
+from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in, option_tables, renamed
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
@@ -65,6 +65,9 @@ def read(base: Path | Config | None, settings: Sequence[Setting] = ()) -> Settin
     for setting in settings:
         _plant(tree, setting)
     sources = {setting.key: setting.source for setting in settings}
+    sources |= {
+        table: source for table in option_tables() for key, source in sources.items() if key.startswith(f"{table}.")
+    }
     try:
         return Settings(Config.model_validate(tree), sources)
     except ValidationError as error:
@@ -236,7 +239,8 @@ def _unknown(setting: Setting) -> str:
         return ""
     if now := renamed(key):
         return f"{key} ({setting.source}) is now called {now}."
-    if key in known or (key.startswith(("env.", "algorithm.", f"{ROLES}.")) and not key.endswith(".")):
+    free = ("env.", "algorithm.", f"{ROLES}.", *(f"{table}." for table in option_tables()))
+    if key in known or (key.startswith(free) and not key.endswith(".")):
         return ""
     sections = sorted({ROLES, *(k.partition(".")[0] for k in known if "." in k)})
     if key in sections:

@@ -232,6 +232,10 @@ class EngineSection(Section):
     nodes: Annotated[str, Unset("any node")] = Field(
         "", description="name of a resource of Ray: run engines on nodes that have it (ray start --resources)"
     )
+    vllm: dict[str, Any] = Field(
+        default_factory=dict,
+        description="more options of vLLM's AsyncEngineArgs, such as {max_num_batched_tokens = 8192}",
+    )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for an engine to start")
     restarts: int = Field(5, ge=0, description="stop the run after more deaths of engines and workers than this")
 
@@ -396,6 +400,10 @@ class LearnerSection(Section):
     )
     nodes: Annotated[str, Unset("any node")] = Field(
         "", description="name of a resource of Ray: run ranks on nodes that have it (ray start --resources)"
+    )
+    deepspeed: dict[str, Any] = Field(
+        default_factory=dict,
+        description="more options of DeepSpeed's zero_optimization, such as {reduce_bucket_size = 100000000}",
     )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for the ranks to start")
     step_timeout_s: float = Field(1800.0, gt=0, description="deadline for a learner step")

@@ -229,7 +229,7 @@ def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     compute = model.compute
     if section.stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
-    zero: dict[str, Any] = {"stage": section.stage}
+    zero: dict[str, Any] = {**section.deepspeed, "stage": section.stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     config = {

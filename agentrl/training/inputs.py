@@ -16,10 +16,12 @@ from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RoleKeys
 from agentrl.config.values import anchored_model, expanded
+from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.errors import ConfigError, catch
 from agentrl.hosting.environments import inspect_env
 from agentrl.hosting.inspection import Inspection
+from agentrl.learner.options import check_options as check_deepspeed_options
 from agentrl.packaging.clashes import check_clashes
 from agentrl.packaging.lock import check_lock
 from agentrl.plugins.files import absolute, is_path
@@ -66,6 +68,9 @@ class RunInputs:
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = [_tried(config, env, wanted) for env in config.env]
         check_roles(config, [one.roles for one in tried])
+        check_vllm_options(config.engine.vllm)
+        if algorithm:
+            check_deepspeed_options(config.learner.deepspeed)
         model = locate(config.model.name)
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")

@@ -93,7 +93,7 @@ def engine_args(spec: VllmSpec) -> AsyncEngineArgs:
         worker_extension_cls=_WORKER_EXTENSION,
         weight_transfer_config=WeightTransferConfig(backend=f"agentrl_{spec.transfer}"),
         disable_log_stats=True,
-        **options,
+        **(options | engine.vllm),
     )
 
 

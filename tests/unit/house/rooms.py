@@ -40,7 +40,6 @@ ROOMS["packaging"] = ROOMS["env"] | {"env", "hosting", "records"}
 ROOMS["openenv"] = ROOMS["packaging"] | {"packaging", "serving"}
 ROOMS["training"] = set(ROOMS) - {"env.testing"}
 ROOMS["checking"] = ROOMS["env.testing"] | ROOMS["metrics"] | {"env.testing", "metrics"}
-ROOMS["planning"] = {"types", "errors", "config"}
 ROOMS["planning.simulation"] = {"types", "errors", "config", "records", "algorithms", "rollout", "metrics", "training"}
 ROOMS["cli"] = set(ROOMS) - {"env.testing"}
 # Everything that authors import: environments, algorithms, tools, examples, code of the docs. Nothing deeper.
@@ -62,7 +61,7 @@ CLOSED = {  # folders that only these rooms of agentrl import
     "agentrl.env.dry_run": {"agentrl.checking", "agentrl.env", "agentrl.hosting", "agentrl.training"},
 }
 LIBRARIES = {
-    "deepspeed": ("agentrl/learner/deepspeed.py",),
+    "deepspeed": ("agentrl/learner/deepspeed.py", "agentrl/learner/options.py"),
     "gymnasium": ("agentrl/env/", "adapters/gymnasium/"),
     "h11": ("agentrl/serving/connection.py",),
     "jinja2": ("agentrl/packaging/", "agentrl/rollout/", "agentrl/report/"),

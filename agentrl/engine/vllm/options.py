@@ -1,0 +1,55 @@
+"""Options of vLLM's own that a run passes on, checked before an engine starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from agentrl.errors import ConfigError
+
+KEYS = {
+    "model": "model.name",
+    "dtype": "model.dtype",
+    "max_model_len": "model.max_context",
+    "max_num_seqs": "engine.max_num_seqs",
+    "tensor_parallel_size": "engine.tensor_parallel",
+    "pipeline_parallel_size": "engine.pipeline_parallel",
+    "enforce_eager": "engine.enforce_eager",
+    "enable_prefix_caching": "engine.prefix_caching",
+    "gpu_memory_utilization": "engine.gpu_memory_utilization",
+    "kv_cache_memory_bytes": "engine.kv_cache_gib",
+    "seed": "seed",
+    "enable_lora": "lora.publish",
+    "max_lora_rank": "lora.rank",
+    "lora_target_modules": "lora.targets",
+}
+"""Options that a key of the run sets."""
+OURS = {
+    "enable_sleep_mode",
+    "logprobs_mode",
+    "worker_extension_cls",
+    "weight_transfer_config",
+    "disable_log_stats",
+    "max_loras",
+}
+"""Options whose values the exchange of weights and tokens needs."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an option that vLLM does not have, or that agentrl sets."""
+    if not options:
+        return
+    from vllm.engine.arg_utils import AsyncEngineArgs  # takes seconds
+
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"engine.vllm sets {name}, which vLLM's AsyncEngineArgs does not have.{guess}")
+        if key := KEYS.get(name):
+            raise ConfigError(f"engine.vllm sets {name}, which {key} does: set that key instead")
+        if name in OURS:
+            raise ConfigError(f"engine.vllm sets {name}, whose value agentrl needs: leave it out")
