@@ -31,7 +31,7 @@ class Lengths(Env):
 
 NEEDS_HOSTS = [
     pytest.mark.real,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(missing()), reason=f"no hosts can be made here: {missing()}"),
 ]
 
@@ -63,7 +63,7 @@ class Command:
     def said(self) -> str:
         return self.log.read_text()
 
-    def until(self, condition: Callable[[], bool], deadline_s: float = 240.0) -> None:
+    def until(self, condition: Callable[[], bool], deadline_s: float = 400.0) -> None:
         ends_at = time.monotonic() + deadline_s
         while not condition():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.said}"
@@ -75,7 +75,7 @@ class Command:
         done = self.said.count("\nstep ") + count
         self.until(lambda: self.said.count("\nstep ") >= done)
 
-    def end(self, deadline_s: float = 240.0) -> int:
+    def end(self, deadline_s: float = 400.0) -> int:
         try:
             return self.process.wait(deadline_s)
         except subprocess.TimeoutExpired:
