@@ -128,6 +128,8 @@ def check_command(words: list[str]) -> None:
     if words[1] == "env":
         assert words[2] in env.COMMANDS
         words = [words[0], f"env_{words[2]}", *words[3:]]
+    if words[1] == "plan" and "--simulate" in words:
+        words = [words[0], "simulate", *words[2:]]
     own, overrides = split(words[2:])
     own_flags = re.findall(
         r'"--([a-z-]+)"', (ROOT / "agentrl" / "cli" / f"{words[1].replace('-', '_')}.py").read_text()
@@ -137,8 +139,8 @@ def check_command(words: list[str]) -> None:
         [shown] = load(None, of_flags([("env", own[0]), *overrides])).env
         env_config(resolve(shown.name), shown.options)
         return
-    assert words[1] in (*RUNS, "resume", "plan") or not overrides, f"agentrl {words[1]} has no flags"
-    assert words[1] != "plan" or all(SIMULATED.fullmatch(name) for name, _ in overrides), overrides
+    assert words[1] in (*RUNS, "resume", "simulate") or not overrides, f"agentrl {words[1]} has no flags"
+    assert words[1] != "simulate" or all(SIMULATED.fullmatch(name) for name, _ in overrides), overrides
     assert words[1] != "eval" or all(is_read(key_of(name)) for name, _ in overrides), overrides
     assert words[1] != "resume" or all(RESUMABLE.fullmatch(name) for name, _ in overrides), overrides
     if words[1] in RUNS:
