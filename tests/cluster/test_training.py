@@ -60,7 +60,8 @@ def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) 
 
 def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], shared: Path) -> None:
     head, *_ = three
-    words = flags(shared, "run", **{"learner.nodes": "left", "out": "/tmp/home/run"})
+    words = flags(shared, "run", **{"learner.nodes": "left"})
+    words[words.index("--out") + 1] = "/tmp/home/run"
     run = Command(head, shared / "unshared.log", ["train", *words])
     try:
         assert run.end() == 2
@@ -72,7 +73,7 @@ def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], 
 def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host], shared: Path) -> None:
     head, learner_1, learner_2, engine_1, engine_2 = five
     placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
-    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "weights.publish_timeout_s": 30})
+    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 50})
     folder = RunFolder(shared / "run")
     run = Command(head, shared / "run.log", ["train", *given])
     try:

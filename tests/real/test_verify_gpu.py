@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +28,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting("cpu", 0, tmp_path)
+def setting() -> Iterator[Setting]:
+    with tempfile.TemporaryDirectory(prefix="v-") as folder:  # paths of sockets are short
+        yield Setting("cpu", 0, Path(folder))
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_processes_see_the_gpus_that_ray_gives_them(setting: Setting, monkeypatc
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 2}')
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     said = placement.gpus(replace(setting, gpus=2))
-    assert said.startswith("two processes of one bundle see one GPU, 2 with a GPU each see different ones")
+    assert said.startswith("a rank and its engine see one GPU, 2 with a GPU each see different ones")
 
 
 def test_a_whole_run_is_lawful_and_is_replayed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

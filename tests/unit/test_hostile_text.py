@@ -31,6 +31,7 @@ OURS = {
     "agentrl/config/loading.py": "keys and lines of a configuration",
     "agentrl/engine/vllm/settings.py": "names of a model's layers",
     "agentrl/learner/model.py": "names of a model's parameters",
+    "agentrl/planning/simulation/changes.py": "keys of a configuration",
     "agentrl/plugins/registry.py": "names of classes that a user chooses",
     "sandbox/agentrl_sandbox/image/rootfs.py": "what ldd prints",
     "sandbox/agentrl_sandbox/leases.py": "command lines and environments of processes, by a pattern of fixed length",

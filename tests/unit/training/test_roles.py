@@ -81,7 +81,7 @@ def test_roles_of_one_model_share_its_engine() -> None:
     both = config({"name": "./a.py"}, own, judge={"model": "./big"}, guide={"url": "http://127.0.0.1:1", "model": "x"})
     assert both.role_models == {"./big": 4096}
     both = both.model_copy(
-        update={"engine": both.engine.model_copy(update={"placement": "colocate"}), "device": "cuda"}
+        update={"engine": both.engine.model_copy(update={"placement": "colocate", "count": 1}), "device": "cuda"}
     )
     placement = Placement(both)
     assert placement.bundles == [{"GPU": 1.0}] * 2
