@@ -23,6 +23,13 @@ RAY = (sys.executable, "-m", "ray.scripts.scripts")
 STORE_BYTES = 200 << 20
 WAIT_S = 10.0
 UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+TRIED = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /dev/shm
+ip link add switch type bridge
+ip link add cable type veth peer name eth0
+"""
 SETUP = """
 set -e
 hostname {name}
@@ -109,8 +116,10 @@ def missing() -> str:
         return "namespaces need root"
     if lacking := [tool for tool in ("ip", "nsenter", "unshare") if shutil.which(tool) is None]:
         return f"not installed: {', '.join(lacking)}"
-    tried = subprocess.run(["unshare", *UNSHARED, "true"], capture_output=True, text=True, timeout=WAIT_S, check=False)
-    return tried.stderr.strip()
+    tried = subprocess.run(
+        ["unshare", *UNSHARED, "bash", "-c", TRIED], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    return (tried.stderr.strip() or "unshare failed") if tried.returncode else ""
 
 
 @contextmanager
