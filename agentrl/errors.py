@@ -123,9 +123,14 @@ class RunError(AgentRLError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' Did you mean 'x'? Known: x, y.' with the nearest known name, or '' when nothing is known."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = nearest(name, names)
     return f"{hint} Known: {', '.join(names)}." if names else hint
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean 'x'?' with the nearest known name, or '' if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 # --------------------------------------------------------------------------------------------------------------

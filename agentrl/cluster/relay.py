@@ -51,7 +51,7 @@ class HostAgents:
         """Remove a bucket of a host, without waiting for it."""
         task = self._agents.get(host)
         if task is not None and task.done() and not _failed(task):
-            task.result().tell("discard", name)
+            task.result().begin("discard", name)
 
     async def _started(self, host: str) -> ActorHandle:
         place = Place(nodes=f"node:{host}")
@@ -129,7 +129,7 @@ class _RelayedBucket:
     async def _read(self) -> Any:
         """Return a reference to the bytes, which stay in the object store of the source until they are asked for."""
         agent = await self._agents.agent(self._source)
-        return agent.refer("read", self._bucket.path)
+        return agent.begin("read", self._bucket.path)
 
     async def _copy(self, host: str) -> Path:
         assert self._reading is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from agentrl.config.passed import check_passed
 from agentrl.errors import ConfigError
 
 KEYS = {"stage": "learner.zero_stage", "offload_optimizer": "learner.offload", "cpu_offload": "learner.offload"}
@@ -20,14 +20,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         return
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # takes seconds
 
-    known = DeepSpeedZeroConfig.model_fields
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"learner.deepspeed sets {name}, which zero_optimization does not have.{guess}")
-        if key := KEYS.get(name):
-            raise ConfigError(f"learner.deepspeed sets {name}, which {key} does: set that key instead")
+    check_passed("learner.deepspeed", options, "zero_optimization", DeepSpeedZeroConfig.model_fields, KEYS)
     try:
         DeepSpeedZeroConfig(**options)
     except ValidationError as error:

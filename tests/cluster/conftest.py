@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.hosts import shared_folder
-from tests.cluster.runs import ENV
 from tests.tiny import tiny_model
+from verification.runs import ENV
 
 
 @pytest.fixture

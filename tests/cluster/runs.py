@@ -14,21 +14,6 @@ import pytest
 from tests.cluster.hosts import Host, missing
 
 AGENTRL = (sys.executable, "-m", "agentrl")
-ENV = """
-from agentrl.env import Env, Message, Task, reward
-
-class Lengths(Env):
-    def tasks(self, split):
-        return [Task(f"{split}/{n}", n) for n in range(16)]
-
-    def setup(self, task, ctx):
-        return [Message(role="user", content=f"Say {task.data}.")]
-
-    @reward
-    def length(self, ctx):
-        return float(len(ctx.turns[-1].text) % 3)
-"""
-
 NEEDS_HOSTS = [
     pytest.mark.real,
     pytest.mark.timeout(1800),

@@ -98,13 +98,12 @@ class ActorHandle:
         ref = self._actor.call.remote(method, *args)
         return await self._answer(ref, method, deadline_s)
 
-    def refer(self, method: str, *args: Any) -> Any:
-        """Call a method whose result stays on the actor's host, until it is the argument of another actor's call."""
-        return self._actor.call.remote(method, *args)
+    def begin(self, method: str, *args: Any) -> Any:
+        """Call a method and wait for nothing; returns a reference, which may be the argument of another actor's call.
 
-    def tell(self, method: str, *args: Any) -> None:
-        """Call a method, and wait neither for its end nor for its errors."""
-        self._actor.call.remote(method, *args)
+        The result stays on the actor's host until then.
+        """
+        return self._actor.call.remote(method, *args)
 
     async def make(self, *args: Any, deadline_s: float) -> ProcessRecord:
         """Make the object, with `args` after those of the spec; returns its process."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from agentrl.config.passed import check_passed
 from agentrl.errors import ConfigError
 
 KEYS = {
@@ -44,12 +44,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     from vllm.engine.arg_utils import AsyncEngineArgs  # takes seconds
 
     known = {field.name for field in fields(AsyncEngineArgs)}
+    check_passed("engine.vllm", options, "vLLM's AsyncEngineArgs", known, KEYS)
     for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"engine.vllm sets {name}, which vLLM's AsyncEngineArgs does not have.{guess}")
-        if key := KEYS.get(name):
-            raise ConfigError(f"engine.vllm sets {name}, which {key} does: set that key instead")
         if name in OURS:
             raise ConfigError(f"engine.vllm sets {name}, whose value agentrl needs: leave it out")
