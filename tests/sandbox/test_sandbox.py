@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from agentrl_sandbox import (
     ExecResult,
     Limit,
     Limits,
+    LostError,
     Pool,
     Python,
     RefusedError,
@@ -33,7 +36,7 @@ from agentrl_sandbox import (
 from agentrl_sandbox.backends.process import InsecureSandboxWarning
 from agentrl_sandbox.types import MINIMUM
 
-from tests.sandbox.conftest import LOCAL, TIGHT, backend
+from tests.sandbox.conftest import LOCAL, TIGHT, WALLED, backend, running
 
 
 async def test_a_python_program_ends_as_it_would_by_itself(any_sandbox: Sandbox) -> None:
@@ -255,6 +258,22 @@ async def endless_call(sandbox: Sandbox) -> asyncio.Task[ExecResult]:
     async with asyncio.timeout(20):
         await began.wait()
     return running
+
+
+@pytest.mark.parametrize("name", WALLED)
+async def test_a_sandbox_that_does_not_begin_leaves_nothing_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(channel: object, *, is_compiled: bool) -> None:
+        raise LostError("lost")
+
+    found = backend(name)
+    monkeypatch.setattr(boot, "load", fail)
+    with warnings.catch_warnings(record=True, category=ResourceWarning) as caught:
+        warnings.simplefilter("always")
+        with suppress(LostError):
+            await found.create(TIGHT)
+        gc.collect()
+    assert not caught
+    assert not running()
 
 
 async def test_a_cancelled_call_ends_the_sandbox(any_sandbox: Sandbox) -> None:

@@ -104,7 +104,7 @@ class DockerBackend:
         vessel = Container(self._client, lease)
         making = asyncio.ensure_future(_in_thread(lambda: vessel.start(self._settings(limits))))
         try:
-            transport = await asyncio.shield(making)
+            channel = Channel(await asyncio.shield(making))
             path, meters = _path(self._client), METERS[self._version]
             setup = boot.Setup(
                 WORK,
@@ -117,16 +117,16 @@ class DockerBackend:
                 packages=FOLDER if self._packages else "",
                 rooms=boot.ROOMS,
             )
-            channel = Channel(transport)
             await boot.load(channel, is_compiled=False)
             await boot.begin(channel, setup)
-        except LostError as error:
-            await vessel.remove()
-            raise LostError(f"docker: {error}: {transport.stderr.decode(errors='replace')}") from error
-        except BaseException:
+        except BaseException as error:
             await asyncio.wait({making})
+            if not making.exception():
+                making.result().close()
             await vessel.remove()
-            raise
+            if not isinstance(error, LostError):
+                raise
+            raise LostError(f"docker: {error}: {making.result().stderr.decode(errors='replace')}") from error
         return sandbox(lease.id, channel, vessel, limits)
 
     async def close(self) -> None:
@@ -179,9 +179,13 @@ class Container:
             host_config=api.create_host_config(**settings),
         )
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        attached = api.attach_socket(self._lease.id, params=streams)
-        api.start(self._lease.id)
-        return DockerTransport(attached)
+        transport = DockerTransport(api.attach_socket(self._lease.id, params=streams))
+        try:
+            api.start(self._lease.id)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
 
     async def is_out_of_memory(self) -> bool:
         """Return whether the kernel killed it for lack of memory."""
