@@ -25,7 +25,7 @@ COMMANDS = {
     "config": "print every setting: value, source and meaning",
     "plan": "compute memory and seconds of a run, or simulate a recorded one, on any hardware",
     "doctor": "check this machine and say how to install what is missing",
-    "gc": "remove what killed runs left on this machine",
+    "gc": "remove what killed runs left on this machine or cluster",
 }
 HELP = """\
 usage: agentrl COMMAND [options]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
+from agentrl.cluster.leftovers import clean_host, scratch_of
 from agentrl.cluster.placement import Placement
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray.cluster import Cluster
@@ -31,9 +30,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
 from agentrl.rollout.slots import Slots
-from agentrl.weights.staging import discard_leftovers, folder_key
 
-END_S = 10.0
 REMOTE_S = 30.0
 
 
@@ -180,21 +177,6 @@ async def _closed(cluster: Cluster, folder: Path) -> None:
     await clean_up(folder)
 
 
-def scratch_of(folder: Path) -> Path:
-    """Return where the sockets of a run are, whose paths must be short; a resume after a kill removes it."""
-    return Path(tempfile.gettempdir()) / f"agentrl-{folder_key(folder)}"
-
-
 async def clean_up(folder: Path) -> None:
     """Clean this host up, as `clean_host` does."""
     await asyncio.to_thread(clean_host, folder)
-
-
-def clean_host(folder: Path) -> None:
-    """End every process that the run in `folder` started on this host, and remove its files outside the folder.
-
-    Idempotent.
-    """
-    ProcessRegistry(folder).end_leftovers(END_S)
-    discard_leftovers(folder)
-    shutil.rmtree(scratch_of(folder), ignore_errors=True)

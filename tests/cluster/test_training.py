@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +58,27 @@ def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) 
     for host in three:
         left = host.run("find", "/dev/shm", "-name", f"{staging_prefix(run.path)}*")
         assert left == "", f"weights stay on {host.name}"
+
+
+def test_what_a_killed_run_left_is_removed_on_every_host(three: list[Host], shared: Path) -> None:
+    head, left, _ = three
+    run = shared / "run"
+    run.mkdir()
+    (run / "config.toml").write_text("")
+    code = (
+        "import os, sys, time; from pathlib import Path; from agentrl.cluster.processes import ProcessRegistry;"
+        f"ProcessRegistry(Path({str(run)!r})).register('engine 0', os.getpid()); print(flush=True); time.sleep(600)"
+    )
+    staged = f"/dev/shm/{staging_prefix(run)}x.bin"
+    left.run("touch", staged)
+    with subprocess.Popen(left.command(sys.executable, "-c", code), stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        [engine] = ProcessRegistry(run).registered()
+        assert head.run(*AGENTRL, "gc", str(run)) == f"left: engine 0 (pid {engine.pid}) of {run} ended\n"
+        waiting.wait(10)
+    assert left.run("find", staged.rpartition("/")[0], "-name", Path(staged).name) == ""
+    assert head.run(*AGENTRL, "gc", str(run)) == "nothing was left behind\n"
 
 
 def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], shared: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from agentrl.cluster.actors import scratch_of
+from agentrl.cluster.leftovers import scratch_of
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger

@@ -279,4 +279,4 @@ def test_an_exception_that_is_not_used_is_found(tmp_path: Path) -> None:
     unused = list(unused_grants(sources(tmp_path)))
     assert "agentrl/errors.py: 2 granted, 1 there" in unused
     assert "agentrl/rollout/boundary.py: 1 granted, 0 there" in unused
-    assert "agentrl/cli/gc.py: 1 granted, 0 there" in unused
+    assert "agentrl/cluster/leftovers.py: 1 granted, 0 there" in unused

@@ -55,6 +55,18 @@ def cluster_machine() -> Machine:
         connection.close()
 
 
+def on_other_machines(work: Callable[..., T], *args: Any, deadline_s: float) -> Iterator[tuple[Node, T | RayError]]:
+    """Call a function on every other machine of the cluster that RAY_ADDRESS names, as `on_nodes` does.
+
+    Raises RunError if the cluster does not answer.
+    """
+    connection = Connection("agentrl-gc", Path(tempfile.gettempdir()))
+    try:
+        yield from on_nodes(other_nodes(), work, *args, deadline_s=deadline_s)
+    finally:
+        connection.close()
+
+
 def nodes() -> list[Node]:
     """Return the machines of the cluster that this process is connected to."""
     return [

@@ -119,14 +119,13 @@ class DockerBackend:
             )
             await boot.load(channel, is_compiled=False)
             await boot.begin(channel, setup)
-        except BaseException as error:
-            await asyncio.wait({making})
-            if not making.exception():
-                making.result().close()
+        except LostError as error:
             await vessel.remove()
-            if not isinstance(error, LostError):
-                raise
             raise LostError(f"docker: {error}: {making.result().stderr.decode(errors='replace')}") from error
+        except BaseException:
+            await asyncio.wait({making})
+            await vessel.remove()
+            raise
         return sandbox(lease.id, channel, vessel, limits)
 
     async def close(self) -> None:
@@ -162,6 +161,7 @@ class Container:
 
     def __init__(self, client: docker.DockerClient, lease: Lease) -> None:
         self._client, self._lease = client, lease
+        self._transport: DockerTransport | None = None
 
     def start(self, settings: dict[str, Any]) -> DockerTransport:
         """Create the container, attach to it and start it; blocks."""
@@ -179,13 +179,9 @@ class Container:
             host_config=api.create_host_config(**settings),
         )
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        transport = DockerTransport(api.attach_socket(self._lease.id, params=streams))
-        try:
-            api.start(self._lease.id)
-        except BaseException:
-            transport.close()
-            raise
-        return transport
+        self._transport = DockerTransport(api.attach_socket(self._lease.id, params=streams))
+        api.start(self._lease.id)
+        return self._transport
 
     async def is_out_of_memory(self) -> bool:
         """Return whether the kernel killed it for lack of memory."""
@@ -196,7 +192,9 @@ class Container:
         return bool(state.get("OOMKilled"))
 
     async def remove(self) -> None:
-        """Kill and remove the container, and delete its lease."""
+        """Kill and remove the container, release its connection, and delete its lease; no call may be pending."""
+        if self._transport:
+            self._transport.close()
         await _in_thread(lambda: _remove(self._client, self._lease.id))
         leases.strike(self._lease)
 

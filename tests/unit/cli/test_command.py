@@ -16,14 +16,15 @@ import pytest
 
 from agentrl.cli import main as entry
 from agentrl.cli.flags import split
-from agentrl.cli.gc import CLEANUPS_GROUP
 from agentrl.cli.main import COMMANDS, main
+from agentrl.cluster.leftovers import CLEANUPS_GROUP
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.signals import Stopped, run_until_stopped
 from agentrl.config.keys import SHORT_FLAGS
 from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError, RunError
-from agentrl.records.folder import RunFolder
+from agentrl.records.folder import RunFolder, run_lock
 from agentrl.report.run import Run
 from agentrl.training.inputs import algorithm_of
 from tests.tiny import tiny_model
@@ -498,6 +499,23 @@ def test_a_broken_cleanup_is_told_and_stops_no_other(
     assert lines[0].startswith("broken: its cleanup tests.unit.cli.test_command:nowhere is broken")
     assert lines[1] == "failing: its cleanup tests.unit.cli.test_command:failing is broken: PackagesOwnError: no folder"
     assert lines[2:] == ["a container removed", "a folder removed"]
+
+
+def test_gc_ends_what_a_killed_run_left_and_touches_none_that_runs(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced([], monkeypatch)
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    ProcessRegistry(run_folder).register("engine 0", child.pid)
+    with run_lock(run_folder):
+        assert main(["gc", str(run_folder)]) == 2
+    assert "is in use by process" in capsys.readouterr().err
+    assert child.poll() is None
+    assert main(["gc", str(run_folder)]) == 0
+    assert capsys.readouterr().out == f"engine 0 (pid {child.pid}) of {run_folder} ended\n"
+    assert child.wait(10) == -signal.SIGTERM
+    assert main(["gc", str(run_folder.parent / "none")]) == 2
+    assert "no run in" in capsys.readouterr().err
 
 
 class PackagesOwnError(Exception):
