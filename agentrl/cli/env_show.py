@@ -13,6 +13,7 @@ from agentrl.cli.flags import Parser, split
 from agentrl.config.loading import load, of_flags
 from agentrl.errors import ConfigError
 from agentrl.packaging.description import Description, describe
+from agentrl.plugins.tracebacks import call_author
 from agentrl.types import text_of
 
 SHOW_S = 600.0
@@ -34,7 +35,8 @@ def run(words: list[str]) -> int:
         if python := interpreter(env):
             print(f"interpreter: {python}", flush=True)
             return run_there(python, "show", words, SHOW_S)
-        print("\n".join(_lines(asyncio.run(describe(env.name, env.options)))))
+        found = call_author(f"environment {env.name!r} cannot be shown", asyncio.run, describe(env.name, env.options))
+        print("\n".join(_lines(found)))
     return 0
 
 

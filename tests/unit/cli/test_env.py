@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,17 @@ def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys:
 
 def test_show_names_the_version_of_an_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown("show", "guess", capsys=capsys).startswith("guess 0.1.0 (agentrl-env-guess)\n")
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
+@pytest.mark.parametrize("method", ["preflight", "tasks", "setup"])
+def test_an_environment_that_ends_the_process_is_named(
+    method: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = re.sub(rf"(def {method}.*\n)", rf"\1        {end}\n", f"import os, sys\n{ENVIRONMENT}")
+    (tmp_path / "mine.py").write_text(ends)
+    assert main(["env", "show", str(tmp_path / "mine.py"), "--env.start", "7"]) == 2
+    assert "SystemExit: 0 (mine.py:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
