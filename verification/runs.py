@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -84,9 +85,14 @@ def roles(setting: Setting) -> str:
     return _trained(setting, *flags, env=ASKING)
 
 
-def on_cpus(setting: Setting) -> str:
+def on_cpus(setting: Setting, *flags: str) -> str:
     """Train two steps on CPUs, as the others do on GPUs."""
-    return _trained(setting, "--engine.threads", "1", "--learner.threads", "1", "--engine.kv_cache_gib", "1")
+    return _trained(setting, "--engine.threads", "1", "--learner.threads", "1", "--engine.kv_cache_gib", "1", *flags)
+
+
+def combined(setting: Setting, flags: Mapping[str, str]) -> str:
+    """Train two steps on CPUs with these flags too."""
+    return on_cpus(setting, *(word for key, value in flags.items() for word in (f"--{key}", value)))
 
 
 def _trained(setting: Setting, *flags: str, env: str = ENV) -> str:

@@ -23,11 +23,11 @@ def returns_to_go(rewards: Array, discount: float = 1.0) -> Array:
     return out
 
 
-def token_returns(sample: Sample) -> Array:
-    """Return what the agent of each token still earns from that token on."""
+def token_returns(sample: Sample, discount: float = 1.0) -> Array:
+    """Return what the agent of each token still earns from that token on; `discount` is per token of the agent."""
     rewards, out = sample.rewards(), np.zeros(len(sample))
     for tokens in sample.streams().values():
-        out[tokens] = returns_to_go(rewards[tokens])
+        out[tokens] = returns_to_go(rewards[tokens], discount)
     return out
 
 

@@ -11,9 +11,10 @@ class DAPO(GRPO):
     """Decoupled Clip and Dynamic sAmpling Policy Optimization (Yu et al., arXiv:2503.14476).
 
     The advantage is GRPO's. `clip_high` exceeds `clip_low` (section 3.1). Groups whose advantages are all 0 are
-    replaced until the batch is full, or `max_filtered_batches` batches of them were dropped (section 3.2). The loss is
-    a mean over all tokens of the batch (section 3.3). An answer that nears its length limit is punished (section 3.4,
-    equation 13): see `agentrl.algorithms.shaping`. There is no KL term.
+    replaced until the batch is full, or `max_filtered_batches` batches of them were dropped (section 3.2; the paper
+    replaces those whose answers are all right or all wrong, whatever their lengths). The loss is a mean over all tokens
+    of the batch (section 3.3). An answer that nears its length limit is punished (section 3.4, equation 13): see
+    `agentrl.algorithms.shaping`. There is no KL term.
     """
 
     name = "dapo"

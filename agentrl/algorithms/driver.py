@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
@@ -61,7 +62,7 @@ def _assign(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_tria
     for sample in (sample for samples in groups for sample in samples):
         if sample not in credited:
             sample.weights = np.zeros(len(sample))
-            sample.returns = np.zeros(len(sample)) if "values" in algorithm.needs.columns else None
+            sample.returns = np.zeros(len(sample)) if "values" in algorithm.requirements.columns else None
         _check(algorithm, sample)
         _normalise(algorithm, sample)
 
@@ -97,6 +98,9 @@ def _refuse_incomplete(algorithm: Algorithm, groups: Sequence[Sequence[Sample]])
 def _shape(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
     """Shape the rewards. In a trial they have no KL, and neither enter the running scale nor are divided by it."""
     members = [sample for samples in groups for sample in samples]
+    for sample in members:
+        if not all(math.isfinite(reward.value) for one in (sample, *sample.greedy) for reward in one.earned):
+            raise CreditError(f"{algorithm.name}: a reward of sample {sample.trajectory.sample} is not finite")
     everyone = list({id(s): s for sample in members for s in (sample, *sample.greedy)}.values())
     shape(everyone, algorithm.config, algorithm.run.max_tokens)
     if algorithm.config.normalize_rewards and not is_trial:
@@ -128,7 +132,7 @@ def _normalise(algorithm: Algorithm, sample: Sample) -> None:
 def _check(algorithm: Algorithm, sample: Sample) -> None:
     for name in ("advantages", "weights", "returns"):
         values = getattr(sample, name)
-        if values is None:
+        if name == "returns" and values is None:
             continue
         sample_id, values = sample.trajectory.sample, _numbers(algorithm, sample, name, values)
         if values.shape != (len(sample),):
@@ -140,7 +144,7 @@ def _check(algorithm: Algorithm, sample: Sample) -> None:
             hint = "" if name == "weights" else ": look at its rewards"
             raise CreditError(f"{algorithm.name}: {name} of sample {sample_id} are not finite{hint}")
         setattr(sample, name, values)
-    if "values" in algorithm.needs.columns and sample.returns is None:
+    if "values" in algorithm.requirements.columns and sample.returns is None:
         raise CreditError(f"{algorithm.name}: credit must set `returns`, from which the critic learns")
 
 

@@ -31,7 +31,9 @@ class Reward:
 
 @dataclass(slots=True, eq=False)
 class Sample:
-    """One sample of an optimizer batch. Arrays have length A: its sampled tokens, in the order they were sampled.
+    """One sample of an optimizer batch. Arrays have length A: its sampled tokens, sequence by sequence.
+
+    Where an agent has several conversations at once, that is not the order of sampling: `streams` has that.
 
     `turns` is the turn of each token, `agents` the agent that spoke in each turn, `sampler` the logprob with which each
     token was sampled. `columns` holds what the algorithm's `Needs` declare. All of these are read-only. `earned` holds
@@ -106,10 +108,10 @@ class Sample:
         return out if self.kl is None else out - self.kl
 
     def streams(self) -> dict[str, NDArray[np.int64]]:
-        """Return the indices of each agent's tokens, in order: what an agent still earns is a sum over its own."""
+        """Return the indices of each agent's tokens in the order of sampling, in which an agent earns its rewards."""
         turns, inverse = np.unique(self.turns, return_inverse=True)
-        speakers = np.array([self.agents[turn] for turn in turns.tolist()])
-        return {str(agent): np.flatnonzero((speakers == agent)[inverse]) for agent in np.unique(speakers)}
+        speakers, order = np.array([self.agents[turn] for turn in turns.tolist()]), np.argsort(inverse, kind="stable")
+        return {str(agent): order[(speakers == agent)[inverse[order]]] for agent in np.unique(speakers)}
 
     def by_token(self, of_turn: Mapping[int, float]) -> Array:
         """Return the value of each token's turn."""

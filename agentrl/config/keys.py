@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Literal, TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel
@@ -62,9 +62,10 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> dict[str, Field
     return out
 
 
-def option_tables() -> list[str]:
+@cache
+def option_tables() -> tuple[str, ...]:
     """Return the keys whose values are tables with names that are not ours: options of libraries."""
-    return [key for key, info in keys().items() if get_origin(info.annotation) is dict]
+    return tuple(key for key, info in keys().items() if get_origin(info.annotation) is dict)
 
 
 def section_of(info: FieldInfo) -> type[BaseModel] | None:

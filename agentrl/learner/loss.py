@@ -48,7 +48,7 @@ class MicroBatchLoss:
             sequence=self.micro_batch.sequence_A,
             columns=columns,
             state=self.algorithm.state,
-            meter=Meter() if self.micro_batch.is_dummy else self.meter,
+            meters=Meter() if self.micro_batch.is_dummy else self.meter,
         )
         name, objective = self.algorithm.name, self.algorithm.objective
         made = call_author(f"{name}: its loss failed", objective, terms, at=objective, kind=AlgorithmError)
@@ -78,7 +78,7 @@ def rehearse_loss(algorithm: Algorithm) -> None:
         sequence=torch.tensor([0, 0, 1, 1, 1]),
         columns=own,
         state=algorithm.state,
-        meter=Meter(),
+        meters=Meter(),
     )
     what = f"{algorithm.name}: its loss failed with tokens made by hand"
     made_A = call_author(what, algorithm.objective, terms, at=algorithm.objective, kind=AlgorithmError)

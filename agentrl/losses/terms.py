@@ -23,7 +23,7 @@ def bounded_exp(logratio: Tensor) -> Tensor:
 
 
 class Meter:
-    """Means over tokens of what a loss meters. Sums stay on the device of the values until they are read."""
+    """Means over tokens of what is metered. Sums stay on the device of the values until they are read."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
@@ -81,7 +81,11 @@ class Terms:
     sequence: Tensor
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     state: Mapping[str, float] = field(default_factory=dict)
-    meter: Meter = field(default_factory=Meter)
+    meters: Meter = field(default_factory=Meter)
+
+    def meter(self, name: str, values: Tensor, weights: Tensor | None = None) -> None:
+        """Add values [A] to the mean called `name`, over the tokens with a weight, or weighted by `weights` [A]."""
+        self.meters(name, values, self.weights != 0 if weights is None else weights)
 
     def column(self, name: str) -> Tensor:
         """Return a column. Raises AlgorithmError if it was not computed."""

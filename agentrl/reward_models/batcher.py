@@ -84,6 +84,9 @@ class Batcher:
         loop = asyncio.get_running_loop()
         outcome = await acatch(loop.run_in_executor(thread, self._scores, [ids for ids, _ in batch]))
         self._began = None
+        if outcome.error is not None and len(batch) > 1:  # one text fails no other
+            for item in batch:
+                await self._carry_out([item], thread)
         for index, (_, future) in enumerate(batch):
             if future.done():
                 continue

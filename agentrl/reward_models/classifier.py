@@ -28,8 +28,7 @@ class Classifier:
         self._model = _loaded(name, folder, dtype).to(self.device).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._is_padded = self._model.config.pad_token_id is not None
-        own = getattr(self._model.config, "max_position_embeddings", None)
-        self.max_tokens = max_tokens or own or 1 << 30
+        self.max_tokens = max_tokens or min(_positions(self._model), self._tokenizer.model_max_length)
 
     def encode(self, given: str | Sequence[Message]) -> list[int]:
         """Return the token ids of a text, or of a conversation by the model's chat template.
@@ -91,3 +90,11 @@ def _loaded(name: str, folder: Path, dtype: str) -> Any:
     if model.config.num_labels != 1:
         raise ConfigError(f"reward model {name}: its head has {model.config.num_labels} labels; a reward model has 1")
     return model
+
+
+def _positions(model: Any) -> int:
+    """Return how many tokens a model has positions for. RoBERTa's kind begins to count them after that of padding."""
+    own: int = getattr(model.config, "max_position_embeddings", None) or 1 << 30
+    padded = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
+    reserved = (module.padding_idx + 1 for module in padded if getattr(module, "padding_idx", None) is not None)
+    return own - max(reserved, default=0)

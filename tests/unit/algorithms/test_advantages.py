@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import Algorithm, algorithms
+from agentrl.algorithms import Algorithm, algorithms, by_hand
 from agentrl.algorithms.driver import assign, has_signal
 from agentrl.algorithms.sample import samples_of
-from agentrl.errors import UnknownNameError
+from agentrl.errors import CreditError, UnknownNameError
 from agentrl.types import Group, Trajectory
 from tests.unit.algorithms.cases import algorithm, group, trajectory
 
@@ -37,6 +37,12 @@ def credited(rule: Algorithm, groups: list[Group]) -> list[list[list[list[float]
 def spread_out(mask: list[int], values: list[float]) -> list[float]:
     remaining = iter(values)
     return [next(remaining) if bit else 0.0 for bit in mask]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_reward_that_is_not_finite_is_refused_with_its_sample(value: float) -> None:
+    with pytest.raises(CreditError, match="grpo: a reward of sample 0-1 is not finite"):
+        assign(algorithm("grpo"), [by_hand([0.0, value, 1.0])])
 
 
 def test_grpo_subtracts_the_mean_and_divides_by_the_sample_deviation_of_its_group():

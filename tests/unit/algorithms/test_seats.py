@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from agentrl.algorithms import algorithms
 from agentrl.algorithms.credit import token_returns
-from agentrl.algorithms.sample import Sample
+from agentrl.algorithms.driver import assign
+from agentrl.algorithms.sample import Sample, samples_of
 from agentrl.env import AgentEnv, Context, Model, Task
 from agentrl.env.testing import rehearse
 from agentrl.rollout.faults import SampleFault, fault_of
-from agentrl.types import Signal, Trajectory
+from agentrl.types import Signal, StopReason, TokenSequence, Trajectory
 from tests.unit.algorithms.cases import algorithm, by_turn, group, trajectory
 
 SEATS = ("white", "black", "white", "black")
@@ -116,6 +118,36 @@ def test_the_tokens_of_a_seat_are_one_stream() -> None:
         "black": [2, 3, 6, 7],
         "white": [0, 1, 4, 5],
     }
+
+
+def interleaved(played: Trajectory) -> Trajectory:
+    """The same episode, in which the second and the fourth turn belong to a conversation beside the first."""
+    [row] = played.sequences
+    rows = [tuple(s for s in row.segments if s.turn % 2 == parity) for parity in (0, 1)]
+    return replace(played, sequences=tuple(map(TokenSequence, rows)))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        *((name, {}) for name in sorted(algorithms()) if name != "distillation"),
+        *(("ppo", keys) for keys in ({"gamma": 0.9, "gae_lambda": 0.8}, {"bootstrap_truncated": True})),
+    ],
+)
+def test_credit_follows_the_order_of_sampling_through_conversations_at_once(name: str, keys: dict[str, Any]) -> None:
+    cls = algorithms()[name]
+    rewards = ({1: 1.0, 2: -0.5}, {0: 0.25, 3: 2.0})
+    lengths, stop = (1, 3, 2, 2), StopReason.MAX_TURNS
+    plain = [trajectory(n, float(n), turns, lengths, stop_reason=stop) for n, turns in enumerate(rewards)]
+    found = []
+    for members in (plain, [interleaved(one) for one in plain]):
+        [samples] = samples_of([group(*members, greedy=members[0])])
+        for sample in samples:
+            values = {0: 0.1, 1: -0.2, 2: 0.4, 3: 0.3}
+            sample.columns |= {column: sample.by_token(values) for column in cls.needs.columns}
+        assign(algorithm(name, **keys), [samples])
+        found.append([{t: s.advantages[s.turns == t].tolist() for t in range(4)} for s in samples])
+    assert found[0] == found[1]
 
 
 def test_a_seat_that_sampled_nothing_has_no_stream() -> None:

@@ -84,7 +84,7 @@ def test_weight_dropped_and_capped_shares_and_the_effective_sample_size_are_mete
     for name in ("tis", "icepop"):
         here = seen([row])
         correction(here.terms, AlgorithmConfig.model_validate({**BOUNDS, "correction": name}))
-        measured[name] = means([here.terms.meter.sums()])
+        measured[name] = means([here.terms.meters.sums()])
     # weights 0.5, 1, 1.5, 1.6 and 0, 1, 1.5, 0
     assert measured["tis"] == pytest.approx(
         {

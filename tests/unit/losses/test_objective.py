@@ -57,7 +57,7 @@ def test_coefficients_that_adapt_are_those_of_the_state() -> None:
     state = {"kl_coef": 0.5, "entropy_coef": 0.25}
     here = seen(rows, state=state)
     assert summed(here, kl_coef=0.1, kl_target=1.0, entropy_target=1.0) == fixed
-    metered = means([here.terms.meter.sums()])
+    metered = means([here.terms.meters.sums()])
     assert {name: metered[name] for name in state} == pytest.approx(state)
 
 
@@ -75,15 +75,22 @@ def test_a_kl_in_the_reward_is_metered_and_left_out_of_the_loss(seed: int) -> No
     plain, here = seen(rows), seen(rows)
     assert summed(plain) == summed(here, kl_coef=0.5, kl_in="reward", kl_estimator="k1")
     assert torch.equal(plain.logprobs.grad, here.logprobs.grad)  # type: ignore[arg-type]
-    tokens = [token for row in rows for token in row]
-    expected = sum(token.own - token.reference for token in tokens) / len(tokens)
-    assert means([here.terms.meter.sums()])["reference_kl"] == pytest.approx(expected)
+    trained = [token for row in rows for token in row if token.weight]
+    expected = sum(token.own - token.reference for token in trained) / len(trained)
+    assert means([here.terms.meters.sums()])["reference_kl"] == pytest.approx(expected)
+
+
+def test_a_token_that_is_not_trained_is_not_metered() -> None:
+    here = seen([[Token(-1.0, -1.0, -1.0, 0.0, entropy=1.0), Token(-1.0, -9.0, -9.0, 0.0, entropy=3.0, weight=0.0)]])
+    summed(here, correction="tis")
+    metered = means([here.terms.meters.sums()])
+    assert (metered["entropy"], metered["policy_kl"], metered["importance_mean"]) == (1.0, 0.0, 1.0)
 
 
 def test_the_drift_from_the_old_policy_is_metered() -> None:
     here = seen([[Token(-1.0, -1.5, -1.0, 1.0)]])
     summed(here)
-    assert means([here.terms.meter.sums()])["policy_kl"] == pytest.approx(math.exp(0.5) - 1.5)
+    assert means([here.terms.meters.sums()])["policy_kl"] == pytest.approx(math.exp(0.5) - 1.5)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_clip_higher_holds_a_good_token_at_its_own_bound_and_a_bad_one_at_the_lo
     here = terms(ratio, old=torch.zeros(5, dtype=torch.float64), advantages=advantages)
     loss = ppo_clip(here, AlgorithmConfig(clip_low=0.2, clip_high=0.28))
     torch.testing.assert_close(loss, torch.tensor([-1.28, -1.25, 0.8, 1.5, -1.8], dtype=torch.float64))
-    assert means([here.meter.sums()]) == {"clip_fraction": 0.4}
+    assert means([here.meters.sums()]) == {"clip_fraction": 0.4}
 
 
 @pytest.mark.parametrize("loss", CLIP_WIDTHS)

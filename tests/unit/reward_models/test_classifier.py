@@ -12,6 +12,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizer,
+    RobertaConfig,
+    RobertaForSequenceClassification,
 )
 
 from agentrl.errors import ConfigError
@@ -60,6 +62,21 @@ def test_a_model_without_a_chat_template_reads_its_special_tokens(tmp_path: Path
     BertForSequenceClassification(config).save_pretrained(tmp_path)
     classifier, tokenizer = Classifier(str(tmp_path)), AutoTokenizer.from_pretrained(tmp_path)
     assert classifier.encode("good bad") == tokenizer("good bad")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_a_text_of_as_many_tokens_as_a_model_has_positions_is_scored(tmp_path: Path) -> None:
+    """RoBERTa's positions begin after that of padding: of 18 it uses 16."""
+    folder = tiny_reward_model(tmp_path)  # whose tokenizer is taken
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 16}
+    config = RobertaConfig(
+        vocab_size=len(AutoTokenizer.from_pretrained(folder)), num_labels=1, max_position_embeddings=18, **sizes
+    )
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    classifier = Classifier(str(tmp_path))
+    assert classifier.max_tokens == 16
+    assert len(classifier.scores([[5] * 16])) == 1
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        classifier.scores([[5] * 17])
 
 
 @pytest.mark.parametrize(("text", "kind"), [("", "empty"), ("x" * 600, "too_long")])

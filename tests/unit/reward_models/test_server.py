@@ -89,10 +89,19 @@ async def test_more_texts_than_the_queue_holds_are_refused_for_good() -> None:
         assert error_of(await client.post("/v1/score", json={"inputs": ["x"] * 3})) == (413, "too_many")
 
 
-async def test_a_model_that_fails_is_an_error_of_that_batch_alone() -> None:
-    async with serving() as client:
-        failed = await client.post("/v1/score", json={"inputs": ["fail"]})
-        assert (await client.post("/v1/score", json={"inputs": ["ab"]})).json()["scores"] == [2.0]
+async def test_a_text_on_which_a_model_fails_is_an_error_of_that_text_alone() -> None:
+    scorer = Lengths()
+    async with serving(scorer, is_open=False) as client:
+        first = asyncio.create_task(client.post("/v1/score", json={"inputs": ["x"]}))
+        await asyncio.to_thread(scorer.began.wait, 30)
+        together = [asyncio.create_task(client.post("/v1/score", json={"inputs": [t]})) for t in ("fail", "ab")]
+        queued = 0
+        while queued < 2:
+            queued = (await client.get("/health")).json()["queued"]
+        scorer.gate.set()
+        _, failed, scored = await asyncio.gather(first, *together)
+    assert scorer.batches == [1, 2, 1, 1]
+    assert scored.json()["scores"] == [2.0]
     assert error_of(failed) == (500, "model_failed")
     assert "out of memory" in failed.text
 

@@ -1,0 +1,24 @@
+"""The page of combinations says what the code does, and the runs have every pair that CPUs accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verification.combinations import FEATURES, page, pairs, refusal, runs
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    shown = Path("docs/combinations.md").read_text()
+    assert shown == page(), "python -m verification.combinations > docs/combinations.md"
+
+
+def test_every_pair_that_cpus_accept_is_in_a_run() -> None:
+    trained = {frozenset((one, other)) for run in runs() for one in run for other in run}
+    assert trained == pairs()
+    assert len(runs()) < len(FEATURES)
+
+
+def test_a_feature_excludes_another_or_is_refused_with_the_reason() -> None:
+    assert refusal("cpu", "merged LoRA", "LoRA adapter") == ""
+    assert "needs engines that can sleep" in (refusal("cpu", "colocated") or "")
+    assert refusal("gpu", "colocated") is None
