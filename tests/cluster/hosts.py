@@ -72,10 +72,11 @@ class Host:
         assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout
 
-    def start_ray(self, resource: str) -> None:
-        """Start a Ray cluster whose head this host is, with a token."""
+    def start_ray(self, resource: str, *, has_dashboard: bool = False) -> None:
+        """Start a Ray cluster whose head this host is, with a token; jobs are submitted to its dashboard."""
         self.run(*RAY, "get-auth-token", "--generate")
-        self.run(*RAY, "start", "--head", "--port=6379", "--include-dashboard=false", *self._node(resource))
+        dashboard = f"--include-dashboard={str(has_dashboard).lower()}"
+        self.run(*RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource))
 
     def join_ray(self, head: Host, resource: str) -> None:
         """Join the cluster of a head, with its token."""

@@ -1,17 +1,22 @@
-"""The script for SLURM, as the docs show it, over two hosts: `srun` and `scontrol` are stand-ins that enter a host."""
+"""Runs that a scheduler starts over two hosts: SLURM, whose commands are stand-ins, and the jobs of Ray."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
-from tests.cluster.hosts import Host, hosts
-from tests.cluster.runs import NEEDS_HOSTS, flags
+from agentrl.report.summary import read
+from tests.cluster.hosts import RAY, Host, hosts
+from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, flags
 
 pytestmark = NEEDS_HOSTS
 
@@ -64,3 +69,27 @@ def test_the_script_for_slurm_trains_over_the_nodes_of_a_job(shared: Path) -> No
     assert len(read_steps(folder)) == 3
     assert {process.host for process in ProcessRegistry(folder.path).registered()} == {"node-1", "node-2"}
     assert not list(shared.glob("ray-token-*")), "the token is removed"
+
+
+@pytest.mark.skipif(find_spec("opencensus") is None, reason="needs agentrl-core[cluster]")
+def test_a_job_that_is_submitted_to_ray_trains_and_stops_with_a_checkpoint(shared: Path) -> None:
+    with hosts("head", "node") as (head, node):
+        head.start_ray("head", has_dashboard=True)
+        node.join_ray(head, "node")
+        given = flags(shared, "run", **{"engine.nodes": "node", "steps": 1000})
+        submit = ("job", "submit", "--address=http://127.0.0.1:8265")
+        head.run(*RAY, *submit, "--submission-id=one", "--no-wait", "--", *AGENTRL, "train", *given)
+        folder = RunFolder(shared / "run")
+        ends_at = time.monotonic() + 300
+        while len(read_steps(folder)) < 2:
+            assert time.monotonic() < ends_at, head.run(*RAY, "job", "logs", submit[2], "one")
+            time.sleep(0.2)
+        head.run(*RAY, "job", "stop", submit[2], "one")
+        said = head.run(*RAY, "job", "logs", submit[2], "one")
+    assert "stopped by SIGTERM" in said
+    summary = read(folder)
+    assert summary is not None
+    assert summary.conservation.holds
+    assert list(folder.checkpoints.iterdir())
+    hosts_of = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
+    assert hosts_of["engine 0"] == "node"
