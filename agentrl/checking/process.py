@@ -73,7 +73,8 @@ def main() -> None:
     descriptor, request = int(sys.argv[1]), Request(**json.loads(sys.argv[2]))
     os.set_inheritable(descriptor, False)
     faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command ends a process that hangs by SIGABRT
+    # The command ends a process that hangs by SIGABRT. Sandboxes need the hard limit.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Thread(target=_end_with_reader, args=(descriptor,), daemon=True).start()
     with os.fdopen(descriptor, "wb", buffering=0) as records:

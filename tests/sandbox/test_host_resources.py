@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from agentrl_sandbox import Backend, Python, Sandbox, seccomp, shell, syscalls
 
 from tests.sandbox.asking import another, attempt, has_internet, printed
-from tests.sandbox.conftest import TIGHT, backend
+from tests.sandbox.conftest import LOCAL, TIGHT, backend
 
 ONLY_X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 
@@ -57,6 +59,26 @@ NOT_EVERYWHERE = ("ENOSYS", "EOPNOTSUPP", "ENOMEM", "EINVAL")  # where the kerne
 def program(name: str) -> str:
     call, undone = CALLS[name]
     return CALL.replace("CALL", call).replace("UNDONE", f"{undone}," if undone else "()")
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_sandbox_starts_where_no_core_may_be_written(name: str) -> None:
+    backend(name)  # or skipped, with the reason
+    code = f"""
+import asyncio, warnings
+from agentrl_sandbox import Limits, Python, choose
+
+async def main():
+    sandbox = await choose({name!r}).create(Limits())
+    print((await sandbox.exec(Python("print(1)"))).stdout)
+    await sandbox.close()
+
+warnings.simplefilter("ignore")
+asyncio.run(main())
+"""
+    words = ["sh", "-c", 'ulimit -c 0 && exec "$@"', "sh", sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "b'1\\n'\n", done.stderr
 
 
 @ONLY_X86_64

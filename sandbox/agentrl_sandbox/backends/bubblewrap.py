@@ -73,7 +73,8 @@ class BubblewrapBackend:
         async def begin(process: HostProcess) -> None:
             await boot.load(process.channel, is_compiled=True)
             warden = json.loads(os.pread(info, 4096, 0))["child-pid"]
-            resource.prlimit(warden, resource.RLIMIT_CORE, NO_CORE)  # the filter forbids this inside
+            if resource.prlimit(warden, resource.RLIMIT_CORE)[1]:  # not a limit of 0, which nobody may raise
+                resource.prlimit(warden, resource.RLIMIT_CORE, NO_CORE)  # the filter forbids this inside
             if cage:
                 await add_to_cage(cage, warden)
             await boot.begin(process.channel, _setup(limits, cage, bool(self._packages)))

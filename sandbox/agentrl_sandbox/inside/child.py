@@ -38,7 +38,7 @@ def confine(cell: Cell, cpu_s: int) -> None:
     os.setsid()
     _show_itself()
     _prefer_for_oom()
-    if resource.getrlimit(resource.RLIMIT_CORE) != NO_CORE:
+    if resource.getrlimit(resource.RLIMIT_CORE) not in (NO_CORE, (0, 0)):  # nobody may raise a limit of 0
         resource.setrlimit(resource.RLIMIT_CORE, NO_CORE)
     for kind, value in [
         (resource.RLIMIT_SIGPENDING, PENDING_SIGNALS),
