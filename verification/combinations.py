@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, combinations_with_replacement
@@ -15,7 +15,7 @@ from agentrl.config.machine import Gpu, Machine
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
 
-Flags = Mapping[str, str]
+Flags = dict[str, str]
 
 KL = {"algorithm.kl_coef": "0.1"}
 LORA = {"lora.rank": "4"}

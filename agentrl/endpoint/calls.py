@@ -53,7 +53,7 @@ class Calls:
 def _is_retry(head: Head) -> bool:
     """True if the client marks the request as a repetition of an earlier one."""
     count = head.headers.get("x-stainless-retry-count", "0")
-    return "idempotency-key" in head.headers or (count.isdigit() and int(count) > 0)
+    return "idempotency-key" in head.headers or (count.isdecimal() and int(count) > 0)
 
 
 def _digest(head: Head, body: bytes) -> bytes:

@@ -33,11 +33,15 @@ class ChatRequest(Request):
     n: int | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
 
     def ask(self, agent: str, earlier: Conversations) -> Ask:  # noqa: ARG002 (there are none)
         """Return what the request asks for; see `Request`."""
         if self.n not in (None, 1):
             invalid(f"n is {self.n}: send one request for each answer")
+        if self.top_logprobs:
+            invalid(f"top_logprobs is {self.top_logprobs}: only the logprobs of sampled tokens are known, leave it out")
         if not self.messages:
             invalid("messages is empty: send at least one")
         unmasked("response_format", self.response_format)
@@ -55,9 +59,13 @@ class ChatRequest(Request):
         """Return a `chat.completion` or its chunks; see `Request`."""
         if self.stream:
             return stream(self._chunks(answer), end=b"data: [DONE]\n\n")
-        choice = {"index": 0, "message": written(answer.message), "finish_reason": answer.finish_reason}
+        choice = self._choice(answer, "message", written(answer.message)) | {"finish_reason": answer.finish_reason}
         head = self._head(answer, "chat.completion")
         return Response(msgspec.json.encode({**head, "choices": [choice], "usage": _usage(answer)}))
+
+    def _choice(self, answer: Answer, name: str, message: dict[str, Any]) -> dict[str, Any]:
+        logprobs = {"logprobs": {"content": answer.token_logprobs}} if self.logprobs else {}
+        return {"index": 0, name: message, **logprobs}
 
     def _chunks(self, answer: Answer) -> Iterator[dict[str, Any]]:
         """Yield the chunks of a stream; exactly one has the usage.
@@ -69,7 +77,7 @@ class ChatRequest(Request):
         delta = written(answer.message)
         if "tool_calls" in delta:
             delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(delta["tool_calls"])]
-        yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        yield {**head, "choices": [self._choice(answer, "delta", delta) | {"finish_reason": None}]}
         choice = {"index": 0, "delta": {}, "finish_reason": answer.finish_reason}
         yield {**head, "choices": [choice], **({} if is_apart else {"usage": _usage(answer)})}
         if is_apart:

@@ -42,12 +42,10 @@ class GenerateRequest(Request):
 
     def write(self, answer: Answer) -> Response:
         """Return the sampled ids with their logprobs; see `Request`."""
-        pairs = zip(answer.ids, answer.logprobs, strict=True)
-        content = [{"token": f"token_id:{token}", "logprob": logprob, "top_logprobs": []} for token, logprob in pairs]
         choice = {
             "index": 0,
             "token_ids": answer.ids,
-            "logprobs": {"content": content},
+            "logprobs": {"content": answer.token_logprobs},
             "finish_reason": "length" if answer.is_cut else "stop",
         }
         return Response(msgspec.json.encode({"request_id": answer.id, "choices": [choice]}))

@@ -53,6 +53,12 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
+    def token_logprobs(self) -> list[dict[str, Any]]:
+        """The logprob of each sampled token, as chat completions have it; tokens are named by their ids."""
+        pairs = zip(self.ids, self.logprobs, strict=True)
+        return [{"token": f"token_id:{token}", "logprob": logprob, "top_logprobs": []} for token, logprob in pairs]
+
+    @property
     def completion_tokens(self) -> int:
         """The number of sampled tokens."""
         return len(self.ids) or self.others_tokens

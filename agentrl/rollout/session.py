@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -107,6 +108,7 @@ class Session(Responder):
         self._recording = asyncio.Lock()
         self._failing = asyncio.Event()
         self._last: Call | None = None
+        self._outside: set[int] = set()  # what the policy has sampled and its tokenizer lacks
         self._sampled = self._turns = 0
         self._is_over = False
         self.failure: Exception | None = None
@@ -219,6 +221,8 @@ class Session(Responder):
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
         if max_tokens is not None and max_tokens < 1:
             raise refused("invalid_request_error", f"max_tokens is {max_tokens}: it must be at least 1")
+        if not ids:
+            raise refused("invalid_request_error", "the prompt has no ids: give at least one")
         ask = Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids))
         call = await self._under_way(self._sample, ask)
         await self.deliver(call.answer)
@@ -265,6 +269,8 @@ class Session(Responder):
             raise self._failed(outcome.error)
         self._survive(excuse)
         completion: Completion = outcome.value
+        if ask.ids:
+            self._outside |= {one for one in completion.ids if one >= len(self._renderer.tokenizer)}
         parsed = self._renderer.parse(prompt, completion.ids, ask.tools, number)
         message, stopped_by = shown(parsed, ask.stop)
         answer = Answer(
@@ -285,6 +291,7 @@ class Session(Responder):
         `keys` are those of the ask.
         """
         if ask.ids:
+            self._check_ids(ask.ids)
             return ask.ids, None, 0
         for known in range(len(ask.messages) - 1, 0, -1):
             node = self._nodes.get(keys[known])
@@ -299,6 +306,13 @@ class Session(Responder):
         if first.error is not None:
             raise refused("invalid_request_error", f"the model's chat template: {described(first.error)}")
         return first.value, None, 0
+
+    def _check_ids(self, ids: TokenIds) -> None:
+        """Refuse ids that the tokenizer lacks, but for those that the policy has sampled."""
+        size = len(self._renderer.tokenizer)
+        if outside := {one for one in ids if not 0 <= one < size} - self._outside:
+            reason = f"the prompt has the id {min(outside)}: the tokenizer has ids from 0 to {size - 1}"
+            raise refused("invalid_request_error", reason)
 
     def _stop_reason(self) -> StopReason:
         """Return why the episode ended: the agent's end, or an answer that the limits of the episode cut."""
@@ -326,11 +340,16 @@ def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
     calls = message.pop("tool_calls", ())
     readable = [call for call in calls if call["function"]["name"] and isinstance(call["function"]["arguments"], dict)]
     if len(readable) < len(calls):
-        raw = (call["function"]["arguments"] for call in calls if call not in readable)
+        raw = (_raw(**call["function"]) for call in calls if call not in readable)
         message["content"] = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
     if readable:
         message["tool_calls"] = readable
     return message, stopped_by
+
+
+def _raw(name: str, arguments: Any) -> str:
+    """Return the text of a call: that which was sampled if it has no name, else the same call as JSON."""
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) if name else str(arguments)
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from http import HTTPStatus
 
 import msgspec
 
+from agentrl.errors import acatch
 from agentrl.serving.connection import JSON, Connection, Head, RequestError
 
+_LOG = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
 STOP_S = 5.0
 """How long running requests may take after the server was asked to stop."""
@@ -106,7 +109,14 @@ class HttpServer:
             raise overloaded(f"this server already has {self._max_connections} connections")
         if "origin" in head.headers:  # any page could otherwise use the servers of the machine that shows it
             raise RequestError(HTTPStatus.FORBIDDEN, "origin", "pages of browsers are not served")
-        return await self._handler(head, connection)
+        outcome = await acatch(self._handler(head, connection))
+        if isinstance(outcome.error, RequestError | OSError) or (outcome.error is not None and connection.is_upgraded):
+            raise outcome.error
+        if outcome.error is not None:
+            _LOG.error("a request failed: %s %s", head.method, head.path, exc_info=outcome.error)
+            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the server failed: see its log")
+        response: Response | None = outcome.value
+        return response
 
     @property
     def _is_crowded(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -48,6 +49,23 @@ async def test_every_api_trains_the_same_tokens_in_one_sequence(speaker: Speaker
     assert [(m["role"], m["content"]) for m in trajectory.messages] == [
         (m["role"], m["content"]) for m in as_chat.messages
     ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_chat_completions_have_the_logprobs_of_sampled_tokens(*, stream: bool) -> None:
+    async def asking(client: agents.Client) -> None:
+        url, key = f"{client.model.base_url}/chat/completions", {"authorization": f"Bearer {client.model.api_key}"}
+        body = {"model": client.model.name, "messages": [user("one")], "logprobs": True, "stream": stream}
+        refused = await client.http.post(url, json=body | {"top_logprobs": 2}, headers=key)
+        assert (refused.status_code, "top_logprobs is 2" in refused.text) == (400, True)
+        text = (await client.http.post(url, json=body, headers=key)).text
+        first = json.loads(text.splitlines()[0].removeprefix("data: "))
+        found.extend(one["logprob"] for one in first["choices"][0]["logprobs"]["content"])
+
+    found: list[float] = []
+    trajectory, _ = await agents.play(asking, ["four"])
+    assert found == [value for segment in trajectory.segments if segment.is_action for value in segment.logprobs]
+    assert found
 
 
 @each_api

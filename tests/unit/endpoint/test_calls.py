@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from agentrl.endpoint import Answer, Ask, Responder
-from agentrl.endpoint.calls import Calls
+from agentrl.endpoint.calls import Calls, _is_retry
 from agentrl.env import AgentEnv, Context, Model, Task, play, reward
-from agentrl.serving import Head
+from agentrl.serving import Head, Response
+from agentrl.serving.connection import Connection
+from agentrl.serving.server import HttpServer
 from agentrl.types import Message
 
 FIRST = Head("POST", "/v1/chat/completions", {})
@@ -80,6 +82,21 @@ async def test_the_end_of_an_episode_ends_its_calls() -> None:
     await calls.close()
     with pytest.raises(asyncio.CancelledError):
         await call.answer
+
+
+def test_only_a_number_marks_a_retry() -> None:
+    for text, expected in (("1", True), ("0", False), ("²", False), ("x", False)):
+        assert _is_retry(Head("POST", "/", {"x-stainless-retry-count": text})) is expected
+
+
+async def test_a_handler_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(head: Head, connection: Connection) -> Response:
+        raise ValueError(f"{head.path} is not served")
+
+    async with HttpServer(fails, 4).listening() as port, httpx.AsyncClient() as client:
+        answers = [await client.get(f"http://127.0.0.1:{port}/x") for _ in range(2)]
+    assert [(answer.status_code, answer.json()["error"]["type"]) for answer in answers] == [(500, "internal")] * 2
+    assert "ValueError: /x is not served" in caplog.text
 
 
 class Impatient(AgentEnv):

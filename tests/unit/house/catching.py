@@ -57,6 +57,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/env/comparison.py": "values that `==` or pickle cannot take are different",
     "agentrl/rollout/engine_player.py": "RoleError if the chat template refuses the messages",
     "agentrl/rollout/session.py": "the engine's error ends the episode; the agent gets that of the chat template",
+    "agentrl/serving/server.py": "500 for the client, and the traceback in the log",
     "agentrl/training/inputs.py": "a length is estimated without a tokenizer",
     "tools/agentrl_tools/known_good.py": "a known-good request that fails shows that the service is down",
     "tools/agentrl_tools/mcp/connection.py": "BadCallError or ServiceError, depending on who is at fault",

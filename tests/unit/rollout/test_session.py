@@ -14,8 +14,9 @@ import pytest
 from agentrl.engine.scripted import Delay, ScriptedEngine
 from agentrl.env import Context, Model, reward
 from agentrl.rollout.episode import EpisodeRunner
+from agentrl.rollout.session import shown
 from agentrl.serving import RequestError
-from agentrl.types import Completion, StopReason
+from agentrl.types import Completion, Message, StopReason
 from tests.unit.rollout.agents import TOOLED, Client, Played, play, user
 from tests.unit.rollout.cases import Listening, check_law_1, request, stage
 from tests.unit.rollout.templates import encode
@@ -192,10 +193,31 @@ async def test_a_retry_gets_an_answer_that_no_other_client_gets() -> None:
     assert trajectory.turns == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("f", "str", '{"name": "f", "arguments": "str"}'),
+        ("f", [1], '{"name": "f", "arguments": [1]}'),
+        ("", "{br", "{br"),
+    ],
+)
+def test_a_call_that_no_client_can_read_is_its_text(name: str, arguments: Any, text: str) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": name, "arguments": arguments}}
+    parsed = Message(role="assistant", content="I call", tool_calls=[call])
+    assert shown(parsed, ()) == ({"role": "assistant", "content": f"I call\n<tool_call>{text}</tool_call>"}, "")
+
+
 async def test_tokens_are_asked_for_at_least_one_at_a_time() -> None:
     async def agent(client: Client) -> None:
         with pytest.raises(RequestError, match="max_tokens is 0"):
             await client.model.tokens.generate([5], max_tokens=0)
+        for ids, why in (
+            ([], "no ids"),
+            ([10**9], "the id 1000000000: the tokenizer has ids from 0 to"),
+            ([-1], "id -1"),
+        ):
+            with pytest.raises(RequestError, match=why):
+                await client.model.tokens.generate(ids)
         await client.model.ask("one")
 
     trajectory, heard = await play(agent)
