@@ -14,6 +14,7 @@ from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
+from agentrl.training.inputs import algorithm_of
 
 Flags = dict[str, str]
 
@@ -81,7 +82,7 @@ def refusal(machine: str, *names: str) -> str | None:
     if flags is None:
         return ""
     try:
-        resolve_run(load(None, of_flags((SHAPE | flags).items())), MACHINES[machine])
+        algorithm_of(resolve_run(load(None, of_flags((SHAPE | flags).items())), MACHINES[machine]))
     except ConfigError as error:
         return str(error)
     return None

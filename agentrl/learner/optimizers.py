@@ -19,8 +19,12 @@ class MuonAdamW(Optimizer):
     """
 
     def __init__(self, matrices: list[nn.Parameter], others: list[nn.Parameter], section: LearnerSection) -> None:
-        muon = Muon(matrices, lr=section.lr, weight_decay=section.weight_decay, adjust_lr_fn="match_rms_adamw")
-        self._parts: tuple[Optimizer, ...] = (muon, _adamw(others, section))
+        parts: list[Optimizer] = []
+        if matrices:
+            parts += [Muon(matrices, lr=section.lr, weight_decay=section.weight_decay, adjust_lr_fn="match_rms_adamw")]
+        if others:  # adapters are matrices alone
+            parts += [_adamw(others, section)]
+        self._parts = tuple(parts)
         super().__init__([group for part in self._parts for group in part.param_groups], {})
         self._share()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -25,7 +26,7 @@ from agentrl.records.manifest import model_changes, model_files, newest_manifest
 from agentrl.records.store import TrajectoryStore
 from agentrl.training.credit import credited
 from agentrl.training.inputs import algorithm_of
-from agentrl.types import Group
+from agentrl.types import Group, Version
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,25 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
     algorithm, deadline_s = algorithm_of(config), config.learner.step_timeout_s
     if plan.start:
         algorithm.state = await learners.load(folder_of(folder.checkpoints, plan.start), deadline_s)
+    has_moved = True
     for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
+        if has_moved and config.learner.stage == 3:
+            await _gathered(learners, deadline_s)
         sequences = await credited(algorithm, learners, groups, deadline_s)
         reports = await learners.step(sequences, algorithm.state, deadline_s)
         adapt(algorithm, merged_report(reports))
+        has_moved = any(report.has_learned for report in reports)
         digest, recorded = reports[0].digest, record.learner.digest
         if digest != recorded:
             raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")
         print(f"step {record.step} · {len(sequences)} sequences · weights {digest}, as recorded", flush=True)
+
+
+async def _gathered(learners: Learners, deadline_s: float) -> None:
+    """Gather the weights, as the run did to publish them: at ZeRO stage 3 the digits of the next step depend on it."""
+    async with aclosing(learners.buckets(Version(0, 0), deadline_s)) as buckets:
+        async for bucket in buckets:
+            bucket.discard()
 
 
 def stored_batches(folder: RunFolder, plan: ReplayPlan) -> Iterator[list[Group]]:

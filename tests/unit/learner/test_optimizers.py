@@ -58,3 +58,15 @@ def test_a_saved_muon_goes_on_exactly(model: PackedModel):
         step(model, optimizer, seed)
         step(other, resumed, seed)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kept", ["matrices", "others"])
+def test_muon_trains_matrices_alone_and_none(model: PackedModel, kept: str):
+    """Adapters are matrices alone."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_((parameter.ndim == 2 and "embed" not in name) is (kept == "matrices"))
+    optimizer = make_optimizer(model, LearnerSection(lr=1e-3, optimizer="muon"))
+    before = copy.deepcopy(model)
+    step(model, optimizer, 0)
+    for (name, new), old in zip(model.named_parameters(), before.parameters(), strict=True):
+        assert torch.equal(new, old) is not new.requires_grad, name
