@@ -155,7 +155,7 @@ class Caught:
 
 
 def catch(function: Callable[..., Any], *args: Any) -> Caught:
-    """Call `function(*args)` and catch whatever it raises, except cancellation and interrupts."""
+    """Call `function(*args)` and catch whatever it raises, except cancellation and interrupts of the main thread."""
     try:
         return Caught(function(*args))
     except BaseException as error:  # noqa: BLE001 (one of the two places)
@@ -173,11 +173,16 @@ async def acatch(awaitable: Awaitable[Any]) -> Caught:
 def _caught(error: BaseException) -> Caught:
     from asyncio import CancelledError  # slow to import, and `agentrl --help` needs none of it
 
-    if isinstance(error, CancelledError | KeyboardInterrupt | GeneratorExit):
+    if isinstance(error, CancelledError | GeneratorExit) or (isinstance(error, KeyboardInterrupt) and _is_main()):
         raise error
     if (own := error.__traceback__) and own.tb_next:  # the first frame is that of `catch`; the next is the author's
         error.__traceback__ = own.tb_next
     return Caught(error=error if isinstance(error, Exception) else ExitedError(error))
+
+
+def _is_main() -> bool:
+    """Return whether this is the main thread, the only one that Python interrupts for a signal."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def catch_exit(function: Callable[..., Any], *args: Any) -> Caught:
@@ -185,7 +190,7 @@ def catch_exit(function: Callable[..., Any], *args: Any) -> Caught:
 
     Outside the main thread `os._exit` is not caught, because all threads share it. Forked processes may exit freely.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main():
         return catch(function, *args)
     real, ours = os._exit, os.getpid()
 

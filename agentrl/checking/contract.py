@@ -57,7 +57,10 @@ async def tasks(subject: Subject) -> str:
 
 
 async def disjoint(subject: Subject) -> str:
-    """Check that no held-out task is a training task, neither by its id nor by its data and its first prompt."""
+    """Check that no held-out task is a training task, neither by its id nor by its data and its first prompt.
+
+    Prompts that differ in white space or case alone are the same.
+    """
     driver = EnvDriver(subject.make())
     train, held_out = [await read_tasks(driver, split, 0) for split in (TRAIN, HELD_OUT)]
     fail_if(overlap([train, held_out]))
@@ -76,8 +79,8 @@ async def disjoint(subject: Subject) -> str:
     if shared:
         one, other = shared[0]
         raise FailedError(
-            f"{len(shared)} of {len(held_out.tasks)} held-out tasks have the data and the prompt of a training task: "
-            f"{one.id!r} has those of {other.id!r}"
+            f"{len(shared)} of {len(held_out.tasks)} held-out tasks have the data and the prompt of a training task, "
+            f"up to white space and case: {one.id!r} has those of {other.id!r}"
         )
     return f"{len(held_out.tasks)} held-out tasks, {len(train.tasks)} for training"
 
@@ -101,10 +104,19 @@ class _Prompts:
         if key not in self._known:
             driver = EnvDriver(self._subject.make())
             try:
-                self._known[key] = _text((await driver.reset(task, seed=0)).messages)
+                self._known[key] = _text(_folded((await driver.reset(task, seed=0)).messages))
             finally:
                 await driver.close()
         return self._known[key]
+
+
+def _folded(value: Any) -> Any:
+    """Return messages without differences of white space and case."""
+    if isinstance(value, dict):
+        return {key: _folded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_folded(item) for item in value]
+    return " ".join(value.split()).casefold() if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:

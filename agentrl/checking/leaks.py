@@ -1,14 +1,18 @@
-"""Whether the prompt contains the answer where a reader finds it without solving anything."""
+"""Whether prompt or tools contain the answer where a reader finds it without solving anything."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from agentrl.checking.attempts import earned
 from agentrl.checking.check import TASKS, FailedError, Subject
 from agentrl.env.base import Policy
+from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.types import Message, text_of
 
@@ -54,21 +58,47 @@ READERS: dict[str, Reader] = {
 
 
 async def check_leak(subject: Subject) -> str:
-    """Check that nobody solves the tasks by repeating a certain part of the prompt."""
+    """Check that nobody solves the tasks by repeating a certain part of the prompt, or of what describes the tools."""
     tasks = await sample_tasks(subject.make(), TASKS // 2)
-    for name, read in READERS.items():
-        for form in FORMS:
-            policy = _reading(read, form)
-            solved = [(await earned(subject, task, policy, name)).is_solved for task in tasks]
-            if sum(solved) > LIMIT * len(solved):
-                raise FailedError(f"{name} of the prompt solves {sum(solved)} of {len(solved)} tasks")
+    offered = [await _offered(subject, task) for task in tasks]
+    for (name, read), form in itertools.product(READERS.items(), FORMS):
+        await _check(subject, f"{name} of the prompt", [(task, partial(_answer, read, form)) for task in tasks])
+        if any(offered):
+            answers = [form.format(read(text)) for text in offered]
+            told = [(task, _saying(answer)) for task, answer in zip(tasks, answers, strict=True)]
+            await _check(subject, f"{name} of the tools", told)
     return ""
 
 
-def _reading(read: Reader, form: str) -> Policy:
-    return partial(_answer, read, form)
+async def _check(subject: Subject, what: str, played: list[tuple[Task, Policy]]) -> None:
+    solved = [(await earned(subject, task, policy, what)).is_solved for task, policy in played]
+    if sum(solved) > LIMIT * len(solved):
+        raise FailedError(f"{what} solves {sum(solved)} of {len(solved)} tasks")
 
 
 def _answer(read: Reader, form: str, messages: list[Message]) -> str:
     said = "\n".join(text_of(message) for message in messages if message["role"] in ("system", "user"))
     return form.format(read(said))
+
+
+def _saying(text: str) -> Policy:
+    return lambda _: text
+
+
+async def _offered(subject: Subject, task: Task) -> str:
+    """Return what the tools of an episode say in the prompt, a value a line: parameters, then the description."""
+    driver = EnvDriver(subject.make())
+    try:
+        tools = (await driver.reset(task)).tools
+    finally:
+        await driver.close()
+    return "\n".join(line for tool in tools for line in (*_lines(tool["parameters"]), tool["description"]))
+
+
+def _lines(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        yield from itertools.chain.from_iterable(map(_lines, schema))
+    else:
+        yield str(schema)

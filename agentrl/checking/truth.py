@@ -73,8 +73,8 @@ CHECKS = (
     ),
     *canaries.CHECKS,
     Check(
-        "leak", Level.TRUTH, "Does the prompt keep the answer to itself?",
-        "Take the answer out of the prompt, of examples in it, and of the data that setup formats.", check_leak,
+        "leak", Level.TRUTH, "Do the prompt and the tools keep the answer to themselves?",
+        "Take the answer out of the prompt, its examples, the data that setup formats, and the tools.", check_leak,
     ),
     Check(
         "order", Level.TRUTH, "Is the verdict the same in whatever order episodes are scored?",

@@ -15,7 +15,7 @@ from agentrl.env.play import play
 from agentrl.env.registry import announced, make_env, resolve
 from agentrl.env.rewards import reward
 from agentrl.env.roles import role
-from agentrl.env.rows import is_in_share, json_lines, parse_json
+from agentrl.env.rows import folders_apart, is_in_share, json_lines, parse_json
 from agentrl.env.sharing import shared
 from agentrl.env.tasks import Task, Tasks, TaskSource
 from agentrl.env.tools import Tool, bound_tools, tool
@@ -58,6 +58,7 @@ __all__ = [
     "close_shared",
     "env_config",
     "fenced",
+    "folders_apart",
     "is_in_share",
     "json_lines",
     "make_env",

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.plugins import registry
 from agentrl.plugins.kind import BOUND_NAME, Kind
 
-SCHEME = re.compile(r"([a-z][a-z0-9_+-]+):(.+)")
+SCHEME = re.compile(r"([a-z][a-z0-9_+-]+):(.*)")
 
 
 class Adapter(Env):
@@ -60,7 +60,8 @@ def scheme_of(name: str) -> str:
 def adapted(name: str) -> type[Adapter]:
     """Return the environment class called `SCHEME:ID` or `SCHEME:ID@1.2`, the same one for the same ID.
 
-    Raises UnknownNameError for an unknown scheme or id, and ConfigError for another version of what is wrapped.
+    Raises UnknownNameError for an unknown scheme or id, and ConfigError without an id or for another version of what is
+    wrapped.
     """
     scheme, _, wanted = name.partition(":")
     bare, specifiers = (wanted, "") if "://" in wanted else registry.split_version(wanted)
@@ -68,7 +69,13 @@ def adapted(name: str) -> type[Adapter]:
         env_class = adapted(f"{scheme}:{bare}")
         check_version(name, env_class, specifiers)
         return env_class
-    env_class = registry.resolve(ADAPTERS, scheme).bound(wanted)
+    adapter = registry.resolve(ADAPTERS, scheme)
+    if not wanted:
+        raise ConfigError(
+            f"environment {name!r}: its id is missing; write {scheme}:ID. An unknown id, such as {scheme}:x, is "
+            "refused with the known ones if the library can list them"
+        )
+    env_class = adapter.bound(wanted)
     setattr(env_class, BOUND_NAME, name)
     return env_class
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ def parse_json(text: bytes, location: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise DataError(f"{location}: not JSON: {error}") from None
+
+
+def folders_apart(path: Path, other: Path) -> str:
+    """Return the folders that distinguish a file from another one of the same name, `train/`; "" if there is no need.
+
+    Before the locations of its rows, they keep the ids of tasks from two files apart.
+    """
+    if path.name != other.name or path.resolve() == other.resolve():
+        return ""
+    folders, others = (file.absolute().parent.parts for file in (path, other))
+    length = next(number for number in count(1) if folders[-number:] != others[-number:])
+    return "".join(f"{folder}/" for folder in folders[-length:])
 
 
 def is_in_share(key: str, share: float) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from agentrl.env.registry import ENVIRONMENTS, NAME
 from agentrl.errors import ConfigError
+from agentrl.packaging.core_wheel import CORE, PACKAGES
 
 TEMPLATES = {
     "single": "Tell even numbers from odd ones",
@@ -66,8 +70,10 @@ def write_package(name: PackageName, template: str, folder: Path) -> list[Path]:
     """Write the package of a new environment into `folder`, which is created. Returns its files.
 
     Raises ConfigError if the folder contains anything, or if the module exists already: the import of one would find
-    the other.
+    the other. So would an import of what agentrl needs, beside a folder of its name.
     """
+    if folder.name in _needed():
+        raise ConfigError(f"agentrl imports {folder.name}, and would find this folder instead: choose another name")
     if find_spec(name.module):
         raise ConfigError(f"a module {name.module} is installed: choose another name, or OWNER/{name.name}")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -77,6 +83,21 @@ def write_package(name: PackageName, template: str, folder: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return list(files)
+
+
+def _needed() -> set[str]:
+    """Return the names of agentrl's packages, and of the distributions and modules that it needs."""
+    try:
+        lines = requires(CORE) or []
+    except PackageNotFoundError:  # a source tree
+        lines = []
+    distributions = {canonicalize_name(Requirement(line).name) for line in lines}
+    modules = {
+        module
+        for module, owners in packages_distributions().items()
+        if distributions.intersection(map(canonicalize_name, owners))
+    }
+    return {*PACKAGES, *distributions, *modules}
 
 
 def _files(name: PackageName, template: str) -> Iterator[tuple[str, str]]:

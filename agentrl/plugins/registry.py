@@ -22,6 +22,8 @@ TARGET = re.compile(r"[\w.]+:\w+")
 """`package:Class` or `package.module:Class`."""
 VERSIONED = re.compile(r"([^@=<>!~]+)(?:@(.+)|([=<>!~].+))")
 """`name@1.2` or `name>=1.2`."""
+RELEASE = re.compile(r"v?(\d+!)?\d+(\.\d+)*")
+"""A version that others can begin with; PEP 440 compares one with a suffix, such as `1.2rc1`, as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,13 @@ def resolve(kind: Kind[T], name: str) -> type[T]:
 def split_version(name: str) -> tuple[str, str]:
     """Split `math@1.2` or `math>=1.2` into the name and PEP 440 specifiers; those are empty if there is no version.
 
-    `@1.2` means every version that begins with 1.2.
+    `@1.2` means every version that begins with 1.2, and `@1.2rc1` that version alone.
     """
     match = VERSIONED.fullmatch(name)
-    bare, begins, specifiers = match.groups("") if match else (name, "", "")
-    return bare, f"=={begins}.*" if begins else specifiers
+    bare, wanted, specifiers = match.groups("") if match else (name, "", "")
+    if not wanted:
+        return bare, specifiers
+    return bare, f"=={wanted}.*" if RELEASE.fullmatch(wanted) else f"=={wanted}"
 
 
 def check_version(what: str, distribution: str, installed: str, wanted: str, apart: str = "") -> None:

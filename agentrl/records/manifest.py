@@ -230,12 +230,13 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
 
 def env_changes(old: PluginSource, new: PluginSource) -> list[str]:
     """Return the differences between the sources of two environments, and between what they wrap."""
-    interpreters = map(_versions_of, (old.interpreter, new.interpreter))
+    interpreters = (_versions_of(new.name, source.interpreter) for source in (old, new))
     return [*_source("source", old, new), *wrapped_changes(old.wraps, new.wraps), *version_changes(*interpreters)]
 
 
-def _versions_of(interpreter: Interpreter | None) -> dict[str, str]:
-    return {"python of the environment": interpreter.python} | interpreter.packages if interpreter else {}
+def _versions_of(env: str, interpreter: Interpreter | None) -> dict[str, str]:
+    versions = {"python": interpreter.python} | interpreter.packages if interpreter else {}
+    return {f"{name} in the interpreter of {env}": version for name, version in versions.items()}
 
 
 def version_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -76,7 +76,8 @@ class Host:
         """Start a Ray cluster whose head this host is, with a token; jobs are submitted to its dashboard."""
         self.run(*RAY, "get-auth-token", "--generate")
         dashboard = f"--include-dashboard={str(has_dashboard).lower()}"
-        self.run(*RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource))
+        patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60")
+        self.run(*patient, *RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource))
 
     def join_ray(self, head: Host, resource: str) -> None:
         """Join the cluster of a head, with its token."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_serializer
 
 from agentrl.env import Context, EnvConfig, Limits, Message, Task, reward, tool
-from agentrl.types import Signal
+from agentrl.types import Signal, text_of
 from tests.zoo.good import PAIRS, Adder, Sums
 
 
@@ -108,6 +108,17 @@ class Disguised(Sums):
 
     def tasks(self, split: str) -> list[Task]:
         return [Task(f"{split} {a}+{b}", (a, b)) for a, b in PAIRS]
+
+
+class Restyled(Disguised):
+    """Tests what it trains, in another layout and in capitals."""
+
+    caught_by = "disjoint"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        [message] = super().setup(task, ctx)
+        text = text_of(message)
+        return [Message(role="user", content=text.upper().replace(" ", "\n ") if task.split == "test" else text)]
 
 
 class Rare(Sums):

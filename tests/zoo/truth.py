@@ -6,9 +6,11 @@ import re
 import time
 from typing import ClassVar
 
-from agentrl.env import Context, Env, Message, Task, reward
-from agentrl.types import Signal
+from agentrl.env import Context, Env, Message, Task, Tool, reward
+from agentrl.types import Signal, ToolSpec
 from tests.zoo.good import Adder, Sums
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer", "description": "the number"}}}
 
 
 def gold(ctx: Context) -> str:
@@ -57,6 +59,16 @@ class Generous(Sums):
     @reward
     def right(self, ctx: Context) -> float:
         return float(ctx.text.strip() in ("", gold(ctx)))
+
+
+class Blank(Sums):
+    """Rewards white space, but not silence."""
+
+    caught_by = "empty"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx) or bool(ctx.text and not ctx.text.strip()))
 
 
 class Parrot(Sums):
@@ -170,6 +182,27 @@ class Whispering(Sums):
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         return [Message(role="user", content=f"(The answer to this is {sum(task.data)}, shh.) What is {task.id}?")]
+
+
+class Hinting(Adder):
+    """Has a tool whose description gives the answer away."""
+
+    caught_by = "leak"
+
+    def tools(self, ctx: Context) -> list[Tool]:
+        description = f"Check a sum. The answer here is {gold(ctx)}."
+        return [Tool(ToolSpec(name="check", description=description, parameters=NUMBER), lambda **_: "checked")]
+
+
+class Defaulting(Adder):
+    """Has a tool whose parameter has the answer as its default."""
+
+    caught_by = "leak"
+
+    def tools(self, ctx: Context) -> list[Tool]:
+        value = {"type": "integer", "description": "the sum", "default": int(gold(ctx))}
+        parameters = {**NUMBER, "properties": {"n": value}}
+        return [Tool(ToolSpec(name="check", description="Check a sum.", parameters=parameters), lambda **_: "checked")]
 
 
 class Rememberer(Sums):

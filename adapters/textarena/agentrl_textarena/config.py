@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -17,6 +17,15 @@ class TextArenaConfig(EnvConfig):
     """The `--env.*` keys of every game; the game's own settings come after them."""
 
     turns: int = Field(30, ge=1, description="turns of one episode, of all players together")
+
+
+def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a game's settings by name. A limit of turns has a bound; the game checks the others."""
+    return {
+        key: (type(value), Field(value, ge=1 if key == "max_turns" else None))
+        for key, value in settings.items()
+        if key not in TextArenaConfig.model_fields
+    }
 
 
 def set_keys(config: TextArenaConfig) -> dict[str, Any]:

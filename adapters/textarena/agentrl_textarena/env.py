@@ -12,12 +12,10 @@ from pydantic import create_model
 
 from agentrl.env import Adapter, Context, EnvConfig, Limits, Message, Policy, Reply, Task, Turn, reward
 from agentrl.errors import ConfigError, UnknownNameError
-from agentrl_textarena.config import TextArenaConfig, set_keys, tasks_of
-from agentrl_textarena.game import NAMES, Game, settings_of
+from agentrl_textarena.config import TextArenaConfig, keys_of, set_keys, tasks_of
+from agentrl_textarena.game import NAMES, UNPLAYABLE, Game, check_settings, settings_of
 from agentrl_textarena.match import Duel, Match
 
-UNPLAYABLE = (AssertionError, ImportError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
-"""What games raise here that need another number of players, data, a key or a newer Python."""
 OPPONENT = "opponent"
 MOST_PLAYERS = 6
 
@@ -42,16 +40,22 @@ class TextArena(Adapter):
         `GAME+opponent`, a role plays the others.
         """
         game, _, suffix = name.partition("+")
-        if game not in NAMES or suffix not in ("", OPPONENT):
-            raise UnknownNameError("game of TextArena", name, NAMES)
+        if game not in NAMES:
+            raise UnknownNameError("game of TextArena", game, NAMES)
+        if suffix not in ("", OPPONENT):
+            raise UnknownNameError("suffix of a game of TextArena", suffix, [OPPONENT])
         players = _fewest_players(game)
-        keys: dict[str, Any] = {key: (type(value), value) for key, value in settings_of(game).items() if key != "turns"}
-        config = create_model("TextArenaConfig", __base__=cls.Config, **keys)
+        config = create_model("TextArenaConfig", __base__=cls.Config, **keys_of(settings_of(game)))
         if players == 1 and suffix:
             raise ConfigError(f"textarena:{name}: {game} is for one player: leave +{OPPONENT} out")
         if players == 1:
             return cls.subclass(name, Config=config)
         return (Duel if suffix else Match).subclass(name, Config=config, game=game, players=players)
+
+    def preflight(self) -> str:
+        """Begin a game. Raises ConfigError for settings with which it cannot begin."""
+        check_settings(self.id, set_keys(self.config))
+        return ""
 
     def tasks(self, split: str) -> list[Task] | Callable[[random.Random], Task]:
         """Return endless seeds for "train", which are even, and a hundred odd ones for "test"."""

@@ -11,10 +11,14 @@ import textarena
 from textarena.envs.registration import ENV_REGISTRY
 from textarena.wrappers import ActionFormattingWrapper
 
+from agentrl.errors import ConfigError
+
 RAW = "-raw"
 """Suffix of the variant without wrappers: it says only what is new."""
 NAMES = sorted(name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW))
 PLAIN = (bool, int, float, str)
+UNPLAYABLE = (AssertionError, ImportError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
+"""What games raise here that need another number of players, other settings, data, a key or a newer Python."""
 LOCK = threading.Lock()
 """Held while a game runs: the games draw from the random numbers of the process."""
 
@@ -22,6 +26,15 @@ LOCK = threading.Lock()
 def settings_of(name: str) -> Mapping[str, Any]:
     """Return the settings of a game with plain values."""
     return {key: value for key, value in ENV_REGISTRY[name].kwargs.items() if isinstance(value, PLAIN)}
+
+
+def check_settings(name: str, settings: Mapping[str, Any], players: int = 1) -> None:
+    """Raise ConfigError if a game cannot begin with these settings."""
+    try:
+        Game(name, 0, settings, players)
+    except UNPLAYABLE as error:
+        given = ", ".join(f"--env.{key} {value}" for key, value in sorted(settings.items()))
+        raise ConfigError(f"textarena:{name} cannot begin with {given or 'its own settings'}: {error}") from error
 
 
 class Game:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from agentrl.env import Adapter, AgentEnv, Context, EnvConfig, Message, Model, Policy, Signal, Task, role
 from agentrl_textarena.config import TextArenaConfig, set_keys, tasks_of
-from agentrl_textarena.game import Game
+from agentrl_textarena.game import Game, check_settings
 
 
 class Match(AgentEnv, Adapter):
@@ -29,6 +29,11 @@ class Match(AgentEnv, Adapter):
     def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
         super().__init__(config, **options)
         self.limits = replace(self.limits, max_turns=self.config.turns)
+
+    def preflight(self) -> str:
+        """Begin a game. Raises ConfigError for settings with which it cannot begin."""
+        check_settings(self.game, set_keys(self.config), self.players)
+        return ""
 
     def tasks(self, split: str) -> list[Task] | Callable[[random.Random], Task]:
         """Return endless seeds for "train", which are even, and a hundred odd ones for "test"."""

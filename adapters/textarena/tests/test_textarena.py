@@ -140,8 +140,12 @@ async def test_games_for_two_are_the_same_for_twins_and_alone_or_among_others() 
 def test_what_cannot_be_played_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"textarena:Mastermind-v0.opponent: Mastermind-v0 is for one player"):
         resolve("textarena:Mastermind-v0+opponent")
-    with pytest.raises(UnknownNameError, match="unknown game of TextArena"):
+    with pytest.raises(UnknownNameError, match=r"unknown suffix of a game of TextArena 'friend'.*Known: opponent"):
         resolve("textarena:TicTacToe-v0+friend")
+    with pytest.raises(UnknownNameError, match="Did you mean 'opponent'"):
+        resolve("textarena:TicTacToe-v0+oponent")
+    with pytest.raises(UnknownNameError, match=r"unknown game of TextArena 'TicTacTo-v0'.*Did you mean 'TicTacToe-v0'"):
+        resolve("textarena:TicTacTo-v0+opponent")
     with pytest.raises(UnknownNameError, match=r"unknown game of TextArena .*Did you mean 'Mastermind-v0'"):
         resolve("textarena:Mastermnd-v0")
 
@@ -152,6 +156,29 @@ def test_settings_of_a_game_are_keys() -> None:
     with pytest.raises(ConfigError, match=r"code_lenght.*code_length"):
         make_env("textarena:Mastermind-v0", code_lenght=3)
     assert resolve("textarena:Mastermind-v0@0.7") is resolve("textarena:Mastermind-v0")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("Mastermind-v0", {"code_length": -3}, r"--env.code_length -3: Sample larger than population"),
+        ("Mastermind-v0", {"code_length": 4, "num_numbers": 1}, r"--env.code_length 4, --env.num_numbers 1: Sample"),
+        ("Othello-v0", {"board_size": -3}, r"textarena:Othello-v0 cannot begin with --env.board_size -3: .*even"),
+        ("Othello-v0+opponent", {"board_size": -3}, r"--env.board_size -3"),
+    ],
+)
+def test_settings_that_a_game_cannot_begin_with_are_refused_before_a_run(
+    name: str, settings: dict[str, int], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_env(f"textarena:{name}", **settings).preflight()
+    make_env(f"textarena:{name}").preflight()
+
+
+def test_a_limit_of_turns_is_at_least_one() -> None:
+    for turns in (0, -1):
+        with pytest.raises(ConfigError, match=r"max_turns.*greater than or equal to 1"):
+            make_env("textarena:Mastermind-v0", max_turns=turns)
 
 
 def test_the_readme_runs() -> None:

@@ -65,8 +65,8 @@ async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout
     def run() -> Caught:
         try:
             return catch(function, *args)
-        except (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit) as error:
-            return Caught(error=ExitedError(error))  # the author's own: none of these reaches a thread from outside
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            return Caught(error=ExitedError(error))  # the author's own: neither reaches a thread from outside
 
     try:
         return await THREADS.run(run, timeout_s, what)  # type: ignore[no-any-return]

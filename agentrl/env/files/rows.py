@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from agentrl.env.agent import AgentEnv
 from agentrl.env.config import EnvConfig
 from agentrl.env.messages import short
-from agentrl.env.rows import is_in_share, json_lines
+from agentrl.env.rows import folders_apart, is_in_share, json_lines
 from agentrl.env.tasks import Task
 from agentrl.errors import ConfigError, DataError, did_you_mean
 from agentrl.types import HELD_OUT
@@ -43,17 +43,20 @@ class RowsEnv(AgentEnv):
         return found
 
     def _rows(self, key: str) -> Iterator[Task]:
-        path = Path(getattr(self.config, key)).expanduser()
+        path, other = self._path(key), self._path("data" if key == "data_heldout" else "data_heldout")
         if not path.is_file():
             raise ConfigError(f"env.{key}: there is no file {path}")
-        location = ""
+        location, folders = "", folders_apart(path, other)
         for location, row in json_lines(path):
             if not isinstance(row, dict):
                 raise DataError(f'{location}: a row is an object with columns, such as {{"prompt": "…"}}')
             self.check_row(location, row)
-            yield Task(location, row)
+            yield Task(folders + location, row)
         if not location:
             raise DataError(f"env.{key}: {path} is empty; write one task per line")
+
+    def _path(self, key: str) -> Path:
+        return Path(getattr(self.config, key)).expanduser()
 
     def check_row(self, location: str, row: dict[str, Any]) -> None:
         """Raise DataError for a row that cannot be used."""

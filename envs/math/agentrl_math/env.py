@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from agentrl_tools import sandboxes, split_names, toolsets, where
@@ -22,6 +23,7 @@ from agentrl.env import (
     Signal,
     Task,
     Tasks,
+    folders_apart,
     reward,
     shared,
 )
@@ -187,9 +189,13 @@ class MathEnv(Env):
     def _rows(self, split: str) -> list[Task]:
         held_out = self._source(self.config.data_heldout).rows() if self.config.data_heldout else None
         if held_out is not None and split == "test":
-            return [Task(row.location, row) for row in held_out]
+            return [self._task(row, "data_heldout", "data") for row in held_out]
         rows, unseen = self._source(self.config.data).rows(), {row.question for row in held_out or ()}
-        return [Task(row.location, row) for row in rows if self._is_in(row, split, unseen)]
+        return [self._task(row, "data", "data_heldout") for row in rows if self._is_in(row, split, unseen)]
+
+    def _task(self, row: Row, key: str, other: str) -> Task:
+        path, other_path = (Path(getattr(self.config, name)).expanduser() for name in (key, other))
+        return Task(folders_apart(path, other_path) + row.location, row)
 
     def _is_in(self, row: Row, split: str, unseen: set[str]) -> bool:
         if self.config.data_heldout:

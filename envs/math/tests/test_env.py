@@ -124,6 +124,17 @@ async def test_a_share_of_data_is_held_out_or_another_file(data, tmp_path):
     assert train == [row["question"] for row in DATA[10:]]
 
 
+async def test_rows_of_two_files_of_one_name_have_ids_of_their_own(data, tmp_path):
+    for folder, rows in (("train", DATA[:5]), ("test", DATA[5:])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = {"data": str(tmp_path / "train/data.jsonl"), "data_heldout": str(tmp_path / "test/data.jsonl")}
+    driver = EnvDriver(MathEnv(**files))
+    train, test = [[task.id for task in await all_tasks(driver, split)] for split in ("train", "test")]
+    assert (train[0], test[0]) == ("train/data.jsonl:1", "test/data.jsonl:1")
+    assert not set(train) & set(test)
+
+
 async def test_faults_in_data_reach_the_user(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         await EnvDriver(MathEnv(data=str(tmp_path / "none.jsonl"))).size("train")

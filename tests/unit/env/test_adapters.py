@@ -13,6 +13,7 @@ from agentrl.env import Adapter, close_shared, play, resolve, testing
 from agentrl.env.adapter import adapted
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.packaging.added import interpreter_of
 from agentrl.plugins import registry
 from agentrl.plugins.pickles import name_of
 from agentrl.records import manifest
@@ -101,6 +102,14 @@ def test_unknown_schemes_and_ids_get_the_nearest_one_and_what_to_install() -> No
         resolve("acme:mase")
     with pytest.raises(ConfigError, match="no_such_name"):
         resolve("json:no_such_name")  # a package of that name, and no scheme
+
+
+def test_a_scheme_without_an_id_is_refused_with_how_to_list_ids() -> None:
+    assert interpreter_of("acme:") is None
+    with pytest.raises(
+        ConfigError, match=r"'acme:': its id is missing; write acme:ID.*acme:x, is refused with the known"
+    ):
+        resolve("acme:")
 
 
 def test_a_version_is_that_of_what_is_wrapped() -> None:

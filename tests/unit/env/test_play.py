@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl.env import Context, Env, Limits, Message, Reply, StopReason, Task, Turn, play, reward
+from agentrl.env import AgentEnv, Context, Env, Limits, Message, Model, Reply, StopReason, Task, Turn, play, reward
 from agentrl.env.testing import rehearse
 from agentrl.errors import ConfigError, EnvError
 from tests.unit.env.worlds import Desk, Echo, Talk
@@ -127,6 +127,23 @@ def test_an_interrupt_that_a_reward_raises_itself_ends_it_at_once(error: type[Ba
 
     (episode,) = play(Interrupted(), ["0"])
     assert error.__name__ in (episode.signals[1].reason or "")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_that_an_agent_raises_itself_ends_its_episode_alone(error: type[BaseException]) -> None:
+    class Interrupted(AgentEnv):
+        def tasks(self, split: str) -> list[Task]:
+            return [Task("one")]
+
+        async def play(self, task: Task, ctx: Context, model: Model) -> None:
+            raise error("mine")
+
+        def score(self, ctx: Context) -> float:
+            return 0.0
+
+    for _ in range(2):
+        assert f"{error.__name__}: mine" in rehearse(Interrupted(), ["0"]).error
 
 
 def test_a_reply_may_be_done_by_a_bool_of_numpy() -> None:

@@ -89,6 +89,21 @@ def test_two_distributions_of_one_class_are_rejected_too(
         resolve("maze")
 
 
+@pytest.mark.parametrize(
+    ("name", "specifiers"),
+    [
+        ("alice/math@0.2", "==0.2.*"),
+        ("alice/math@0.2.0rc1", "==0.2.0rc1"),
+        ("alice/math@0.2.dev3", "==0.2.dev3"),
+        ("alice/math@0.2+cpu", "==0.2+cpu"),
+        ("alice/math", ""),
+    ],
+)
+def test_a_version_with_a_suffix_means_itself(name: str, specifiers: str) -> None:
+    assert registry.split_version(name) == ("alice/math", specifiers)
+    assert str(registry.specifiers("it", specifiers)) == specifiers
+
+
 @pytest.mark.parametrize("name", ["guess==0.1.0", "guess~=0.1", "agentrl/guess>=0.1,<1", "guess@0", "guess!=0.2"])
 def test_a_version_that_meets_a_specifier_resolves(name: str) -> None:
     assert resolve(name) is resolve("guess")

@@ -96,6 +96,13 @@ def test_a_module_that_is_installed_is_not_written_again(name: str, tmp_path: Pa
         write_package(PackageName("", name), "single", tmp_path / "new")
 
 
+@pytest.mark.parametrize("name", ["agentrl", "torch", "ray", "vllm", "gymnasium", "re2"])
+def test_a_folder_that_would_hide_what_agentrl_imports_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"agentrl imports {name}, and would find this folder instead"):
+        write_package(PackageName("ada", name), "single", tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 def test_a_folder_with_anything_in_it_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

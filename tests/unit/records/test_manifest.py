@@ -150,3 +150,12 @@ def test_a_damaged_manifest_says_what_to_do(damaged: bytes, tmp_path: Path) -> N
     (tmp_path / "manifest.json").write_bytes(damaged)
     with pytest.raises(RunError, match=r"manifest.json cannot be read \(.*\): delete it"):
         manifest.read_manifest(RunFolder(tmp_path))
+
+
+def test_a_changed_package_names_the_environment_in_whose_interpreter_it_is() -> None:
+    here = manifest.PluginSource("ada/maze", "agentrl-env-ada-maze", "1", "00")
+    apart = replace(here, interpreter=manifest.Interpreter("3.12", {"pydantic": "2.14.4"}))
+    assert manifest.env_changes(here, apart) == [
+        "pydantic in the interpreter of ada/maze absent → 2.14.4",
+        "python in the interpreter of ada/maze absent → 3.12",
+    ]

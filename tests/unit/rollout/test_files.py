@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.env import env_config, play, resolve
+from agentrl.env import EnvDriver, env_config, folders_apart, play, resolve
+from agentrl.env.dry_run.tasks import overlap, read_tasks
 from agentrl.env.dry_run.verdict import DryRunRequest, verdict
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.rollout.worker import RolloutWorker
@@ -434,6 +435,32 @@ def test_rows_that_cannot_be_used_are_named(folder: Path, rows: str, more: dict[
     env = env_class(env_config(env_class, options(folder, **more)))
     with pytest.raises(AgentRLError, match=error):
         [play(env, ["four"], split=split) for split in ("train", "test")]
+
+
+async def test_rows_of_two_files_of_one_name_have_ids_of_their_own(folder: Path) -> None:
+    files = {"data": folder / "train/data.jsonl", "data_heldout": folder / "test/data.jsonl"}
+    for file in files.values():
+        file.parent.mkdir()
+        file.write_text(json.dumps(ROW | {"label": file.parent.name}))
+    env_class = resolve(written(folder, REWARD))
+    driver = EnvDriver(env_class(env_config(env_class, {key: str(file) for key, file in files.items()})))
+    train, held_out = [await read_tasks(driver, split, 0) for split in ("train", "test")]
+    assert (train.ids, held_out.ids) == (["train/data.jsonl:1"], ["test/data.jsonl:1"])
+    assert not list(overlap([train, held_out]))
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "folders"),
+    [
+        ("a/x.jsonl", "b/x.jsonl", "a/"),
+        ("a/train/x.jsonl", "b/train/x.jsonl", "a/train/"),
+        ("x.jsonl", "b/../x.jsonl", ""),
+        ("a/x.jsonl", "b/y.jsonl", ""),
+        ("a/x.jsonl", "", ""),
+    ],
+)
+def test_folders_distinguish_files_of_one_name_alone(path: str, other: str, folders: str) -> None:
+    assert folders_apart(Path(path), Path(other)) == folders
 
 
 def test_a_number_in_a_tensor_or_a_list_is_a_reward(folder: Path) -> None:
