@@ -95,7 +95,7 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
     has_moved = True
     for record, groups in zip(plan.steps, stored_batches(folder, plan), strict=True):
         if has_moved and config.learner.stage == 3:
-            await _gathered(learners, deadline_s)
+            await _gathered(config, learners, deadline_s)
         sequences = await credited(algorithm, learners, groups, deadline_s)
         reports = await learners.step(sequences, algorithm.state, deadline_s)
         adapt(algorithm, merged_report(reports))
@@ -106,11 +106,13 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
         print(f"step {record.step} · {len(sequences)} sequences · weights {digest}, as recorded", flush=True)
 
 
-async def _gathered(learners: Learners, deadline_s: float) -> None:
+async def _gathered(config: Config, learners: Learners, deadline_s: float) -> None:
     """Gather the weights, as the run did to publish them: at ZeRO stage 3 the digits of the next step depend on it."""
     async with aclosing(learners.buckets(Version(0, 0), deadline_s)) as buckets:
         async for bucket in buckets:
             bucket.discard()
+    if config.weights.verify:
+        await learners.logprobs((0, 0), deadline_s)  # the canary's pass, which gathers what adapters leave out
 
 
 def stored_batches(folder: RunFolder, plan: ReplayPlan) -> Iterator[list[Group]]:
