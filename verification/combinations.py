@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations_with_replacement
 
 from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine
@@ -90,8 +90,7 @@ def refusal(machine: str, *names: str) -> str | None:
 
 def pairs() -> set[frozenset[str]]:
     """Return the pairs of features that CPUs accept; a single one stands for the feature alone."""
-    found = [frozenset([name]) for name in FEATURES] + list(map(frozenset, combinations(FEATURES, 2)))
-    return {pair for pair in found if refusal("cpu", *_in_order(pair)) is None}
+    return {pair for pair in _pairs_of(FEATURES) if refusal("cpu", *_in_order(pair)) is None}
 
 
 @cache
@@ -110,13 +109,10 @@ def runs() -> tuple[tuple[str, ...], ...]:
 
 def _next(chosen: list[str], left: set[frozenset[str]], accepted: set[frozenset[str]]) -> str | None:
     """Return the feature that adds most of the pairs that are left to a run; None if none does."""
-    gains = {name: len(left & (_pairs_of([*chosen, name]) - _pairs_of(chosen))) for name in FEATURES}
-    fits = [name for name, gain in gains.items() if gain and _pairs_of([*chosen, name]) <= accepted]
-    return max(
-        (name for name in fits if refusal("cpu", *_in_order([*chosen, name])) is None),
-        key=gains.__getitem__,
-        default=None,
-    )
+    added = {name: {frozenset((name, other)) for other in (*chosen, name)} for name in FEATURES if name not in chosen}
+    gains = {name: len(left & pairs) for name, pairs in added.items() if pairs <= accepted}
+    fits = [name for name, gain in gains.items() if gain and refusal("cpu", *_in_order([*chosen, name])) is None]
+    return max(fits, key=gains.__getitem__, default=None)
 
 
 def _pairs_of(names: Iterable[str]) -> set[frozenset[str]]:

@@ -98,10 +98,10 @@ def _refuse_incomplete(algorithm: Algorithm, groups: Sequence[Sequence[Sample]])
 def _shape(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
     """Shape the rewards. In a trial they have no KL, and neither enter the running scale nor are divided by it."""
     members = [sample for samples in groups for sample in samples]
-    for sample in members:
-        if not all(math.isfinite(reward.value) for one in (sample, *sample.greedy) for reward in one.earned):
-            raise CreditError(f"{algorithm.name}: a reward of sample {sample.trajectory.sample} is not finite")
     everyone = list({id(s): s for sample in members for s in (sample, *sample.greedy)}.values())
+    for sample in everyone:
+        if not all(math.isfinite(reward.value) for reward in sample.earned):
+            raise CreditError(f"{algorithm.name}: a reward of sample {sample.trajectory.sample} is not finite")
     shape(everyone, algorithm.config, algorithm.run.max_tokens)
     if algorithm.config.normalize_rewards and not is_trial:
         observe(members, algorithm.state)

@@ -31,6 +31,11 @@ class Earned:
     is_solved: bool
 
 
+def saying(text: str) -> Policy:
+    """Answer every turn with the same text."""
+    return lambda _: text
+
+
 async def attempt(subject: Subject, task: Task, policy: Policy, settings: EpisodeSettings = SETTINGS) -> Trajectory:
     """Play one episode as a rollout worker does, with a scripted model that writes text."""
     request = EpisodeRequest(SampleId(0, 0), 0, task.split, task.index, 0, settings)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from agentrl.checking.attempts import Answers, check_floor
+from agentrl.checking.attempts import Answers, check_floor, saying
 from agentrl.checking.check import Check, Level, SkippedError, Subject
 from agentrl.env.base import Env, Policy
 from agentrl.env.policies import NOISE, TOOL_CALL, solution_of, turn_of
@@ -39,7 +39,7 @@ def prompt(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
 
 def noise(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
     """Write signs, other scripts and control characters, but no number."""
-    return lambda _: NOISE
+    return saying(NOISE)
 
 
 def flooding(env: Env, task: Task, tasks: list[Task]) -> Policy:
@@ -48,7 +48,7 @@ def flooding(env: Env, task: Task, tasks: list[Task]) -> Policy:
     texts = [text for other in tasks if (text := _solution(env, other))]
     flood = f"{NUMBERS}, {CHOICES}"
     marked = f"\\boxed{{{flood}}} <answer>{flood}</answer> The answer is {flood}, or one of the others"
-    return lambda _: "\n".join([*texts, marked])
+    return saying("\n".join([*texts, marked]))
 
 
 def _solution(env: Env, task: Task) -> str:
@@ -75,13 +75,13 @@ def unclosed_thinking(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noq
 
 def verdicts(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
     """Write what a judge or a test run would write about a correct answer."""
-    return lambda _: VERDICTS
+    return saying(VERDICTS)
 
 
 def broken_call(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
     """Begin a tool call whose JSON is broken."""
     name = next(iter(tools_of(type(env))), "answer")
-    return lambda _: f'{TOOL_CALL}{{"name": "{name}", "arguments": {{"a": ['
+    return saying(f'{TOOL_CALL}{{"name": "{name}", "arguments": {{"a": [')
 
 
 FLOORED: tuple[tuple[str, Answers, str, str], ...] = (
@@ -106,7 +106,7 @@ async def check_empty(subject: Subject) -> str:
 
 
 def _say(text: str, *_: object) -> Policy:
-    return lambda _: text
+    return saying(text)
 
 
 CHECKS = (

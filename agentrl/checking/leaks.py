@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from agentrl.checking.attempts import earned
+from agentrl.checking.attempts import earned, saying
 from agentrl.checking.check import TASKS, FailedError, Subject
 from agentrl.env.base import Policy
 from agentrl.env.driver.driver import EnvDriver
@@ -65,7 +65,7 @@ async def check_leak(subject: Subject) -> str:
         await _check(subject, f"{name} of the prompt", [(task, partial(_answer, read, form)) for task in tasks])
         if any(offered):
             answers = [form.format(read(text)) for text in offered]
-            told = [(task, _saying(answer)) for task, answer in zip(tasks, answers, strict=True)]
+            told = [(task, saying(answer)) for task, answer in zip(tasks, answers, strict=True)]
             await _check(subject, f"{name} of the tools", told)
     return ""
 
@@ -79,10 +79,6 @@ async def _check(subject: Subject, what: str, played: list[tuple[Task, Policy]])
 def _answer(read: Reader, form: str, messages: list[Message]) -> str:
     said = "\n".join(text_of(message) for message in messages if message["role"] in ("system", "user"))
     return form.format(read(said))
-
-
-def _saying(text: str) -> Policy:
-    return lambda _: text
 
 
 async def _offered(subject: Subject, task: Task) -> str:

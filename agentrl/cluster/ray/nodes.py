@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,9 +41,8 @@ def cluster_machine() -> Machine:
 
     Raises RunError if the cluster does not answer, and ConfigError if its machines have different packages.
     """
-    connection = Connection("agentrl-plan", Path(tempfile.gettempdir()))
-    try:
-        machines = []
+    machines = []
+    with _connected("agentrl-plan"):
         for node, machine in on_nodes(nodes(), detect, deadline_s=INSPECT_S):
             if isinstance(machine, RayError):
                 raise RunError(
@@ -51,8 +51,6 @@ def cluster_machine() -> Machine:
                 ) from machine
             machines.append(machine)
         return together(machines)
-    finally:
-        connection.close()
 
 
 def on_other_machines(work: Callable[..., T], *args: Any, deadline_s: float) -> Iterator[tuple[Node, T | RayError]]:
@@ -60,11 +58,13 @@ def on_other_machines(work: Callable[..., T], *args: Any, deadline_s: float) -> 
 
     Raises RunError if the cluster does not answer.
     """
-    connection = Connection("agentrl-gc", Path(tempfile.gettempdir()))
-    try:
+    with _connected("agentrl-gc"):
         yield from on_nodes(other_nodes(), work, *args, deadline_s=deadline_s)
-    finally:
-        connection.close()
+
+
+def _connected(namespace: str) -> AbstractContextManager[Connection]:
+    """Connect a command that is no run."""
+    return closing(Connection(namespace, Path(tempfile.gettempdir())))
 
 
 def nodes() -> list[Node]:

@@ -188,14 +188,13 @@ class MathEnv(Env):
 
     def _rows(self, split: str) -> list[Task]:
         held_out = self._source(self.config.data_heldout).rows() if self.config.data_heldout else None
+        files = [Path(name).expanduser() for name in (self.config.data, self.config.data_heldout)]
         if held_out is not None and split == "test":
-            return [self._task(row, "data_heldout", "data") for row in held_out]
+            folders = folders_apart(*reversed(files))
+            return [Task(folders + row.location, row) for row in held_out]
         rows, unseen = self._source(self.config.data).rows(), {row.question for row in held_out or ()}
-        return [self._task(row, "data", "data_heldout") for row in rows if self._is_in(row, split, unseen)]
-
-    def _task(self, row: Row, key: str, other: str) -> Task:
-        path, other_path = (Path(getattr(self.config, name)).expanduser() for name in (key, other))
-        return Task(folders_apart(path, other_path) + row.location, row)
+        folders = folders_apart(*files)
+        return [Task(folders + row.location, row) for row in rows if self._is_in(row, split, unseen)]
 
     def _is_in(self, row: Row, split: str, unseen: set[str]) -> bool:
         if self.config.data_heldout:
