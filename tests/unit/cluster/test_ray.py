@@ -70,6 +70,7 @@ async def test_a_process_of_the_caller_does_not_belong_to_the_run(
         sleeper()
         await cluster.ready(5.0)
         assert [process.pid for process in registry.registered()] == [started[1].pid]
+        cluster.close()  # restores the environment, which later tests inherit
     finally:
         for process in started:
             process.kill()
