@@ -1,4 +1,4 @@
-"""What every test shares: no hypothesis deadlines, longer limits for real processes, `gpu` only where there is one.
+"""What all tests share: hypothesis gives the same examples each time; real processes have more time; GPUs are optional.
 
 With `-n 2` one process of pytest runs the real stack, one test after the other, while another runs files without it.
 """
@@ -16,7 +16,8 @@ from hypothesis import settings
 
 from agentrl.config.machine import detect
 
-settings.register_profile("agentrl", deadline=None, database=None)
+settings.register_profile("agentrl", deadline=None, database=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("agentrl")
 
 # Real data is not part of the project: agentrl.env.testing.data_file skips the tests that need it where it is absent.

@@ -17,7 +17,7 @@ from agentrl.errors import AlgorithmError
 from agentrl.losses import LOSSES
 from agentrl.losses.objective import objective
 from agentrl.losses.terms import Terms, means
-from tests.unit.losses.tokens import Seen, Token, random_rows, seen
+from tests.unit.losses.tokens import Seen, Token, mean, random_rows, seen
 
 
 def summed(here: Seen, **keys: Any) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_a_kl_in_the_reward_is_metered_and_left_out_of_the_loss(seed: int) -> No
     assert summed(plain) == summed(here, kl_coef=0.5, kl_in="reward", kl_estimator="k1")
     assert torch.equal(plain.logprobs.grad, here.logprobs.grad)  # type: ignore[arg-type]
     trained = [token for row in rows for token in row if token.weight]
-    expected = sum(token.own - token.reference for token in trained) / len(trained)
+    expected = mean([token.own - token.reference for token in trained])
     assert means([here.terms.meters.sums()])["reference_kl"] == pytest.approx(expected)
 
 
