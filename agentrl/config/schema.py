@@ -468,6 +468,11 @@ class CriticSection(Section):
         lr = self.lr or max(CRITIC_LR, learner.lr)
         return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
 
+    def layout(self, learner: LearnerSection) -> str:
+        """Return the division of an update over processes, which decides its last digits."""
+        critic = f", critic at {self.zero_stage}" if self.zero_stage not in (None, learner.stage) else ""
+        return f"{learner.ranks} x {learner.threads} threads at ZeRO stage {learner.stage}{critic}"
+
 
 class ScorersSection(Section):
     """The frozen models that score a batch before its update: reference and teacher, but no reward models."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional
 
+from agentrl.learner.shards import Shard
+
 
 class Average:
     """The EMA of parameters, from their values at the start: mean <- decay * mean + (1 - decay) * parameter."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], decay: float, rank: int = 0, world_size: int = 1) -> None:
-        self._decay, self._rank, self._world_size = decay, rank, world_size
-        self._means: dict[Tensor, Tensor] = {parameter: self._shard(parameter).clone() for parameter in parameters}
+    def __init__(self, named: Mapping[str, nn.Parameter], decay: float, rank: int = 0, world_size: int = 1) -> None:
+        self._named, self._decay, self._rank, self._world_size = named, decay, rank, world_size
+        self._means: dict[Tensor, Tensor] = {one: self._shard(one).clone() for one in named.values()}
 
     def update(self) -> None:
         """Move the means; call after each optimizer step."""
@@ -35,18 +36,13 @@ class Average:
         shape = getattr(parameter, "ds_shape", parameter.shape)
         return torch.cat(shards)[: shape.numel()].view(shape)
 
-    def save(self, folder: Path) -> None:
-        """Write this rank's shard."""
-        torch.save(list(self._means.values()), self._file(folder))
-
-    def load(self, folder: Path) -> None:
-        """Restore this rank's shard."""
-        saved = torch.load(self._file(folder), weights_only=True)
-        for mean, value in zip(self._means.values(), saved, strict=True):
-            mean.copy_(value)
-
-    def _file(self, folder: Path) -> Path:
-        return folder / f"ema-{self._rank}.pt"
+    def shards(self) -> Iterator[Shard]:
+        """Yield this rank's part of each mean, without padding."""
+        for name, parameter in self._named.items():
+            mean = self._means[parameter]
+            start = self._rank * len(mean)
+            length = getattr(parameter, "ds_numel", parameter.numel()) - start
+            yield Shard(name, start, max(0, min(length, len(mean))), mean)
 
     def _shard(self, parameter: Tensor) -> Tensor:
         """Return ZeRO 3's own shard; at other stages an equal part of the flattened parameter, padded with 0."""

@@ -28,16 +28,10 @@ CACHE_FILES = {"agentrl.json"}
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Number of updates so far, the layout of the state (ranks, ZeRO stages), and the state of the algorithm.
-
-    `critic` is the ZeRO stage of the critic, None without one.
-    """
+    """Number of updates so far, and the state of the algorithm."""
 
     updates: int
-    ranks: int
-    zero: int
     state: dict[str, float] = field(default_factory=dict)
-    critic: int | None = None
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, model: Path) -> None:
@@ -78,29 +72,14 @@ def is_copied(file: Path) -> bool:
     return not (is_weights or file.name.startswith(".") or file.name in CACHE_FILES)
 
 
-def read_progress(folder: Path, ranks: int, zero: int, critic: int | None = None) -> Progress:
-    """Return the progress in `folder`. Raises RunError if there is none, or if its state has another layout."""
+def read_progress(folder: Path) -> Progress:
+    """Return the progress in `folder`. Raises RunError if there is none."""
     try:
-        progress = Progress(**json.loads((folder / PROGRESS).read_text()))
+        return Progress(**json.loads((folder / PROGRESS).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise RunError(
             f"checkpoint {folder} cannot be read: {PROGRESS}: {error}. Delete it to continue from the previous one."
         ) from error
-    if (progress.ranks, progress.zero) != (ranks, zero):
-        raise RunError(
-            f"checkpoint {folder} was written by {progress.ranks} ranks at ZeRO stage {progress.zero}, "
-            f"this learner has {ranks} at stage {zero}. Set learner.ranks and learner.zero_stage as they were."
-        )
-    if progress.critic != critic:
-        raise RunError(
-            f"checkpoint {folder} was written with {_critic(progress.critic)}, this learner has {_critic(critic)}. Set "
-            "algorithm.name and critic.zero_stage as they were."
-        )
-    return progress
-
-
-def _critic(zero: int | None) -> str:
-    return "no critic" if zero is None else f"a critic at ZeRO stage {zero}"
 
 
 def make_empty(folder: Path) -> None:

@@ -86,11 +86,6 @@ class Critic:
         loss = self._model.accumulate(part, lambda _, row: MicroBatchValueLoss(row, self._clip, part.scale, meter))
         updates.add(self._model.step(updates.lr), loss, meter, part)
 
-    @property
-    def zero_stage(self) -> int:
-        """The ZeRO stage."""
-        return self._section.stage
-
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Return every tensor under its checkpoint name, in the compute type."""
         return self._model.weights()
@@ -104,7 +99,7 @@ class Critic:
         self._model.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Restore the training state that `save` wrote."""
+        """Restore the training state that the ranks of any layout saved."""
         self._model.load(folder)
 
 

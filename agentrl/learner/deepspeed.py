@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +13,7 @@ from typing import Any
 
 import deepspeed
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch import distributed as dist
 
@@ -26,12 +26,12 @@ from agentrl.learner.model import PackedModel, checkpoint_tensors
 from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
+from agentrl.learner.shards import AVERAGE, StateFiles, named_state, write
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import gathered
+from agentrl.learner.zero import optimizer_state, shards, spread
 from agentrl.weights.digest import tensor_digest
-
-TAG = "ranks"
-UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, EOFError, AssertionError, pickle.UnpicklingError)
+from agentrl.weights.staging import NamedTensor
 
 
 def join_process_group(spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
@@ -62,11 +62,10 @@ class DeepSpeedModel:
 
     def __init__(self, model: PackedModel, section: LearnerSection, ema: float = 0.0, *, offload: bool = False) -> None:
         self._section, self._model, self._compute = section, model, model.compute
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._has_frozen = len(trained) < len(list(model.parameters()))
+        self._trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
-        self._average = Average(trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
+        self._average = Average(self._trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
         self._memory = OptimizerMemory(self._engine, section.stage, self._engine.device) if offload else None
 
     def optimizer_on_device(self) -> AbstractContextManager[None]:
@@ -186,27 +185,33 @@ class DeepSpeedModel:
         return "".join(tensor_digest(_shard(parameter)) for parameter in self._model.parameters())
 
     def save(self, folder: Path) -> None:
-        """Write the exact training state, without frozen weights; every rank writes its part."""
+        """Write this rank's part of the exact training state: trained parameters, their optimizer and their EMA."""
         with self.optimizer_on_device():
-            self._engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=self._has_frozen)
-        if self._average is not None:
-            self._average.save(folder)
+            write(self._state(), folder, dist.get_rank())
 
     def load(self, folder: Path) -> None:
-        """Restore the training state that `save` wrote. Raises RunError if it cannot be read."""
+        """Restore the training state that the ranks of any layout saved. Raises RunError if it cannot be read."""
         try:
+            files = StateFiles(folder)
+            files.check({name: _shape(parameter).numel() for name, parameter in self._trained.items()})
             with self.optimizer_on_device():
-                found, _ = self._engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self._has_frozen)
-            if self._average is not None:
-                self._average.load(folder)
-        except UNREADABLE as error:
+                files.restore(shards(self._engine, self._section.stage, self._trained), optimizer_state(self._engine))
+                spread(self._engine, self._section.stage)
+            for shard in self._average.shards() if self._average else ():
+                files.read(shard, AVERAGE, shard.tensor)
+        except (OSError, ValueError, SafetensorError) as error:
             raise RunError(
                 f"checkpoint {folder.parent} cannot be read: {error}. Delete it to continue from the previous one."
             ) from error
-        if found is None:
-            raise RunError(
-                f"checkpoint {folder.parent} holds no training state. Delete it to continue from the previous one."
-            )
+
+    def _state(self) -> Iterator[NamedTensor]:
+        """Yield what this rank writes; what all ranks hold is divided among them."""
+        held = shards(self._engine, self._section.stage, self._trained)
+        if self._section.stage == 0:
+            held = (shard.share(dist.get_rank(), dist.get_world_size()) for shard in held)
+        yield from named_state(held, optimizer_state(self._engine))
+        for shard in self._average.shards() if self._average else ():
+            yield shard.key(AVERAGE), shard.of(shard.tensor)
 
 
 def _shard(parameter: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentrl.learner.zero import optimizer_state
+
 MOVED = ("hp_params", "optim_states")
 """What DeepSpeed moves: its copy of the weights, and the optimizer's moments."""
 
@@ -74,7 +76,5 @@ class OptimizerMemory:
 
     def _moments(self) -> list[Tensor]:
         """Return the optimizer's tensors, without its step counts, which stay where it put them."""
-        optimizer = self._engine.optimizer
-        optimizer = getattr(optimizer, "optimizer", optimizer)  # ZeRO's own is around that of PyTorch
-        values = (value for state in optimizer.state.values() for value in state.values())
+        values = (value for state in optimizer_state(self._engine).values() for value in state.values())
         return list({id(value): value for value in values if isinstance(value, Tensor) and value.dim()}.values())

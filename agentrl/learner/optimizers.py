@@ -26,17 +26,8 @@ class MuonAdamW(Optimizer):
             parts += [_adamw(others, section)]
         self._parts = tuple(parts)
         super().__init__([group for part in self._parts for group in part.param_groups], {})
-        self._share()
-
-    def _share(self) -> None:
-        """Let the parts work on this optimizer's state and groups, which are what a checkpoint saves and restores."""
         for part, group in zip(self._parts, self.param_groups, strict=True):
-            part.state, part.param_groups = self.state, [group]
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state."""
-        super().load_state_dict(state_dict)
-        self._share()
+            part.state, part.param_groups = self.state, [group]  # those that a checkpoint saves and restores
 
     def step(self, _closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Take a step with both."""

@@ -126,6 +126,7 @@ class PolicyLearner:
             nonfinite_steps=updates.nonfinite + values.nonfinite,
             stopped_steps=updates.stopped,
             learned_tokens=int(tokens),
+            layout=self.spec.critic.layout(self.spec.learner),
         )
 
     @property
@@ -195,9 +196,9 @@ class PolicyLearner:
             self._training_state.save(folder, self._updates, dict(state or {}))
 
     def load(self, folder: Path) -> dict[str, float]:
-        """Restore the exact training state, and return that of the algorithm.
+        """Restore the exact training state, and return that of the algorithm. Any layout may have saved it.
 
-        Raises RunError if the checkpoint cannot be read, or has other ranks.
+        Raises RunError if the checkpoint cannot be read.
         """
         progress = self._training_state.load(folder)
         self._updates = progress.updates

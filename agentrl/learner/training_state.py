@@ -46,10 +46,11 @@ class TrainingState:
         if self.critic:
             self.critic.save(unfinished / checkpoint.CRITIC)
         self._write_models(unfinished, is_first=is_first)
+        if is_first and self.reference is not None:
+            reference.save(self.reference, unfinished / checkpoint.STATE)
+        dist.barrier()
         if is_first:
-            if self.reference is not None:
-                reference.save(self.reference, unfinished / checkpoint.STATE)
-            checkpoint.commit(folder, Progress(updates, dist.get_world_size(), self._zero, state, self._critic_zero))
+            checkpoint.commit(folder, Progress(updates, state))
         dist.barrier()
 
     def _write_models(self, folder: Path, *, is_first: bool) -> None:
@@ -65,25 +66,14 @@ class TrainingState:
             self.policy.write_adapter(adapter, self.spec.model, folder / checkpoint.ADAPTER)
 
     def load(self, folder: Path) -> Progress:
-        """Restore what `save` wrote.
-
-        Raises RunError if the checkpoint cannot be read, or has other ranks.
-        """
-        progress = checkpoint.read_progress(folder, dist.get_world_size(), self._zero, self._critic_zero)
+        """Restore what the ranks of any layout saved. Raises RunError if the checkpoint cannot be read."""
+        progress = checkpoint.read_progress(folder)
         self.policy.load(folder / checkpoint.STATE)
         if self.reference is not None:
             reference.load(self.reference, folder / checkpoint.STATE)
         if self.critic:
             self.critic.load(folder / checkpoint.CRITIC)
         return progress
-
-    @property
-    def _zero(self) -> int:
-        return self.spec.learner.stage
-
-    @property
-    def _critic_zero(self) -> int | None:
-        return self.critic.zero_stage if self.critic else None
 
 
 def _refuse_nonfinite(bad: Sequence[str]) -> None:

@@ -77,6 +77,17 @@ def check_models(config: Config, folder: RunFolder) -> None:
         )
 
 
+def check_layout(config: Config, plan: ReplayPlan) -> None:
+    """Raise ConfigError for a step that other ranks, threads or ZeRO stages trained than those of the run now."""
+    now = config.critic.layout(config.learner)
+    for record in plan.steps:
+        if record.learner.layout not in ("", now):  # earlier versions, which could not change it, did not record it
+            raise ConfigError(
+                f"step {record.step} was trained by {record.learner.layout}, and a resume has changed that to {now}: a "
+                "replay is exact only with the same. Choose a later step"
+            )
+
+
 async def replay(config: Config, folder: RunFolder, plan: ReplayPlan) -> None:
     """Train the steps of the plan again, on learner ranks alone. Raises RunError for weights that differ."""
     stop, timer = Stop(), PhaseTimer()

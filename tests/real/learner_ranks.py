@@ -149,19 +149,43 @@ def resume(job: Job, rank: int) -> tuple[list[StepReport], list[StepReport], boo
     resumed = [second.step(batch(seed=seed)) for seed in (2, 3)]
     ours, theirs = whole(first), whole(second)
     errors = [_said(lambda: second.load(job.folder / "nowhere"))]
-    torch.distributed.barrier()
-    if rank == 0:  # one writer: a rank that reads must never meet a half-written file
-        for path in (folder / "state").rglob("*.pt"):
-            with path.open("r+b") as file:
-                file.truncate(path.stat().st_size // 2)
-    torch.distributed.barrier()
-    errors.append(_said(lambda: second.load(folder)))
-    torch.distributed.barrier()
-    if rank == 0:
-        (folder / "progress.json").write_text('{"updates": 2, "ranks": 7, "zero": 3}')
-    torch.distributed.barrier()
-    errors.append(_said(lambda: second.load(folder)))
+    for harm in (_truncate, Path.unlink):
+        torch.distributed.barrier()
+        if rank == 0:  # one writer: a rank that reads must never meet a half-written file
+            harm(folder / "state" / "rank-00000-00000.safetensors")
+        torch.distributed.barrier()
+        errors.append(_said(lambda: second.load(folder)))
     return straight, resumed, all(torch.equal(ours[name], theirs[name]) for name in ours), errors
+
+
+def _truncate(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def other_layout(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """Two batches, or the checkpoint `from-INDEX` after them, a checkpoint, and one batch more, for each spec.
+
+    The report of the last batch; the weights, EMA and critic at the checkpoint and at the end.
+    """
+    out = []
+    for index, learner in enumerate(learners(job, rank)):
+        if (other := job.folder / f"from-{index}").exists():
+            learner.load(other)
+        else:
+            for seed in range(2):
+                learner.step(with_values(batch(3, 4, seed), seed))
+        learner.save(job.folder / f"step-{index}", {"kl_coef": 0.25})
+        before = _models(learner)
+        report = learner.step(with_values(batch(3, 4, 2), 2))
+        out.append((report, before, _models(learner)))
+    return out
+
+
+def _models(learner: PolicyLearner) -> tuple[dict[str, torch.Tensor], ...]:
+    average = learner._model.averaged_weights() or ()
+    critic = _critic(learner) if learner._critic else {}
+    return whole(learner), {name: tensor.clone() for name, tensor in average}, critic
 
 
 def moving_reference(job: Job, rank: int) -> list[tuple[Any, ...]]:
@@ -332,6 +356,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         spoiled,
         forward_passes,
         resume,
+        other_layout,
         moving_reference,
         critic,
         teacher,

@@ -129,7 +129,7 @@ def assert_scored_by(model: Path, scored: list[Trajectory]) -> None:
 
 def assert_state_of_every_batch_once(run: Run) -> None:
     """The last checkpoint holds a state of the algorithm into which every batch went once, and a critic learned."""
-    progress = read_progress(folder_of(RunFolder(run.path).checkpoints, STEPS), ranks=2, zero=0, critic=0)
+    progress = read_progress(folder_of(RunFolder(run.path).checkpoints, STEPS))
     assert progress.updates == STEPS
     assert progress.state["reward_count"] == STEPS * BATCH
     meters = [step.learner.meters for step in RunReader(run.path).steps]

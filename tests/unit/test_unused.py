@@ -18,7 +18,6 @@ OVERRIDES = {  # names that another library calls or reads
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",
     "init_transfer_engine": "vLLM's weight transfer",
-    "load_state_dict": "DeepSpeed, which restores an optimizer",
     "model_config": "pydantic",
     "process_exited": "asyncio's transport of a process",
     "prompt_token_ids": "vLLM's RequestOutput, which agents of OpenRLHF read",

@@ -169,6 +169,8 @@ def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tm
     longer = resumed(tmp_path, of_flags([("steps", "8"), ("engine.count", "2"), ("learner.step-timeout-s", "60")]))
     assert (longer.steps, longer.engine.count, longer.learner.step_timeout_s) == (8, 2, 60)
     assert longer.learner.lr == 1e-6
+    layout = [("learner.ranks", "3"), ("learner.threads", "1"), ("learner.zero_stage", "2"), ("critic.zero_stage", "1")]
+    assert resumed(tmp_path, of_flags(layout)).learner.ranks == 3
     with pytest.raises(ConfigError, match=r"--lr, --env cannot change on resume\. Start a new run: .*--out OTHER"):
         resumed(tmp_path, of_flags([("lr", "1e-5"), ("steps", "9"), ("env", "guess")]))
     with pytest.raises(ConfigError, match="steps"):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.learner.average import Average
+from agentrl.learner.shards import AVERAGE, StateFiles, write
 
 
 def values() -> list[Tensor]:
@@ -24,7 +25,7 @@ def moved(average: Average, parameter: nn.Parameter, to: list[Tensor]) -> None:
 def test_the_mean_is_that_of_the_formula_from_the_start():
     start, *rest = values()
     parameter = nn.Parameter(start + 1)
-    average, mean = Average([parameter], 0.9), start + 1
+    average, mean = Average({"p": parameter}, 0.9), start + 1
     moved(average, parameter, rest)
     for value in rest:
         mean = 0.9 * mean + 0.1 * value
@@ -36,8 +37,8 @@ def test_the_mean_is_that_of_the_formula_from_the_start():
 def test_the_shards_of_all_ranks_are_the_whole(world_size: int):
     start, *rest = values()
     parameter = nn.Parameter(start.clone())
-    whole = Average([parameter], 0.9)
-    shards = [Average([parameter], 0.9, rank, world_size) for rank in range(world_size)]
+    whole = Average({"p": parameter}, 0.9)
+    shards = [Average({"p": parameter}, 0.9, rank, world_size) for rank in range(world_size)]
     for value in rest:
         parameter.data.copy_(value)
         for average in (whole, *shards):
@@ -46,13 +47,27 @@ def test_the_shards_of_all_ranks_are_the_whole(world_size: int):
     assert torch.equal(kept[:7].view(7, 1), whole.full(parameter))
 
 
-def test_a_saved_average_goes_on_exactly(tmp_path: Path):
+@pytest.mark.parametrize(("saving", "loading"), [(1, 1), (2, 3), (8, 1)])
+def test_a_saved_average_goes_on_exactly_on_any_number_of_ranks(tmp_path: Path, saving: int, loading: int):
     start, *rest = values()
     one, other = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    straight, resumed = Average([one], 0.9), Average([other], 0.9)
-    moved(straight, one, rest[:1])
-    straight.save(tmp_path)
-    resumed.load(tmp_path)
-    moved(straight, one, rest[1:])
-    moved(resumed, other, rest[1:])
-    assert torch.equal(straight.full(one), resumed.full(other))
+    straight = [Average({"p": one}, 0.9, rank, saving) for rank in range(saving)]
+    resumed = [Average({"p": other}, 0.9, rank, loading) for rank in range(loading)]
+    one.data.copy_(rest[0])
+    for rank, average in enumerate(straight):
+        average.update()
+        write(((shard.key(AVERAGE), shard.of(shard.tensor)) for shard in average.shards()), tmp_path, rank)
+    files = StateFiles(tmp_path)
+    for average in resumed:
+        for shard in average.shards():
+            files.read(shard, AVERAGE, shard.tensor)
+    for value in rest[1:]:
+        one.data.copy_(value)
+        other.data.copy_(value)
+        for average in (*straight, *resumed):
+            average.update()
+    assert torch.equal(whole(straight), whole(resumed))
+
+
+def whole(averages: list[Average]) -> Tensor:
+    return torch.cat([shard.of(shard.tensor) for average in averages for shard in average.shards()])

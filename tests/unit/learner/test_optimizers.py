@@ -11,6 +11,7 @@ import torch
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.model import PackedModel, load_model
 from agentrl.learner.optimizers import MuonAdamW, make_optimizer
+from agentrl.learner.shards import Shard, StateFiles, named_state, write
 from tests.tiny import tiny_model
 
 
@@ -47,13 +48,19 @@ def test_a_step_of_muon_is_orthogonal_and_as_large_as_one_of_adamw(model: Packed
     assert 0.6 < values.min() <= values.max() < 1.3
 
 
-def test_a_saved_muon_goes_on_exactly(model: PackedModel):
+def shards(model: PackedModel) -> list[Shard]:
+    return [Shard(name, 0, parameter.numel(), parameter) for name, parameter in model.named_parameters()]
+
+
+def test_a_muon_saved_by_three_ranks_goes_on_exactly(model: PackedModel, tmp_path: Path):
     section = LearnerSection(lr=1e-3, optimizer="muon")
     optimizer = make_optimizer(model, section)
     step(model, optimizer, 0)
     other = copy.deepcopy(model)
     resumed = make_optimizer(other, section)
-    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for rank in range(3):
+        write(named_state((one.share(rank, 3) for one in shards(model)), optimizer.state), tmp_path / "state", rank)
+    StateFiles(tmp_path / "state").restore(shards(other), resumed.state)
     for seed in (1, 2):
         step(model, optimizer, seed)
         step(other, resumed, seed)

@@ -1,0 +1,137 @@
+"""The training state of a model in files that every layout reads: parts of flattened tensors, by parameter and kind.
+
+A file holds tensors named `parameter/kind/start`: elements of a parameter (kind "parameter"), of its EMA, or of a state
+of its optimizer such as "exp_avg", in float32 and from the element `start`. State that has another shape than the
+parameter, such as the number of steps, is whole under `parameter/kind`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from agentrl.learner.checkpoint import SHARD_BYTES
+from agentrl.weights.staging import NamedTensor, tensor_groups
+
+PARAMETER, AVERAGE = "parameter", "ema"
+OptimizerState = MutableMapping[Tensor, dict[str, Any]]
+"""The state of an optimizer of PyTorch, by the tensors that it updates."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The elements [start, start + length) of a flattened parameter, as a rank holds them.
+
+    They are at `offset` in the flattened `tensor`, which may hold shards of other parameters too.
+    """
+
+    name: str
+    start: int
+    length: int
+    tensor: Tensor
+    offset: int = 0
+
+    def of(self, values: Tensor) -> Tensor:
+        """Return a view [length] of the shard in `tensor`, or in another tensor of its shape."""
+        return values.detach().view(-1)[self.offset : self.offset + self.length]
+
+    def key(self, kind: str) -> str:
+        """Return its name in a file."""
+        return f"{self.name}/{kind}/{self.start}"
+
+    def share(self, rank: int, ranks: int) -> Shard:
+        """Return the part that this rank writes of a shard that all ranks hold."""
+        size = -(-self.length // ranks)
+        first = min(rank * size, self.length)
+        length = min(size, self.length - first)
+        return replace(self, start=self.start + first, length=length, offset=self.offset + first)
+
+
+def named_state(shards: Iterable[Shard], state: OptimizerState) -> Iterator[NamedTensor]:
+    """Yield parameters and their optimizer's state under their names in a file."""
+    for shard in shards:
+        yield shard.key(PARAMETER), shard.of(shard.tensor)
+        for kind, value in state.get(shard.tensor, {}).items():
+            if isinstance(value, Tensor) and value.shape == shard.tensor.shape:
+                yield shard.key(kind), shard.of(value)
+            elif shard.start == 0:
+                yield f"{shard.name}/{kind}", torch.as_tensor(value)
+
+
+def write(named: Iterable[NamedTensor], folder: Path, rank: int) -> None:
+    """Write the part of a rank, in files of about SHARD_BYTES; so much is in CPU memory at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (group, _) in enumerate(tensor_groups(named, SHARD_BYTES)):
+        copies = {name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}
+        save_file(copies, folder / f"rank-{rank:05}-{number:05}.safetensors")
+
+
+class StateFiles:
+    """The files of all ranks in a folder. At first their headers are read, later the elements that are asked for.
+
+    Raises OSError or SafetensorError for a file that cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._parts: dict[str, dict[str, list[tuple[int, int, Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._whole: dict[str, dict[str, Any]] = defaultdict(dict)
+        for path in sorted(folder.glob("rank-*.safetensors")):
+            file: Any = safe_open(path, "pt")
+            for key in file.keys():  # noqa: SIM118 (it is no mapping)
+                values = file.get_slice(key)
+                name, kind, *start = key.split("/")
+                if start:
+                    self._parts[name][kind].append((int(start[0]), *values.get_shape(), values))
+                else:
+                    self._whole[name][kind] = file.get_tensor(key)
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Raise ValueError unless the files hold all elements of these parameters, by name, and of no others."""
+        saved = {name: sum(length for _, length, _ in kinds[PARAMETER]) for name, kinds in self._parts.items()}
+        for name in sorted(saved.keys() | sizes.keys()):
+            if saved.get(name, 0) != sizes.get(name, 0):
+                raise ValueError(f"it has {saved.get(name, 0)} of {sizes.get(name, 0)} elements of {name}")
+
+    def read(self, shard: Shard, kind: str, values: Tensor) -> None:
+        """Copy a shard into `values`, which has the shape of its tensor. Raises ValueError if elements are absent."""
+        own, found = shard.of(values), 0
+        for start, length, saved in self._parts[shard.name][kind]:
+            first, last = max(start, shard.start), min(start + length, shard.start + shard.length)
+            if first < last:
+                own[first - shard.start : last - shard.start] = saved[first - start : last - start]
+                found += last - first
+        if found != shard.length:
+            raise ValueError(f"it has {found} of {shard.length} elements of the {kind} of {shard.name}")
+
+    def restore(self, shards: Iterable[Shard], state: OptimizerState) -> None:
+        """Restore parameters and their optimizer's state, which is replaced. Raises ValueError for one that is absent.
+
+        A tensor that holds several parameters has one number of steps: they were all updated in every step.
+        """
+        state.clear()
+        for shard in shards:
+            own = state[shard.tensor]
+            self.read(shard, PARAMETER, shard.tensor)
+            for kind in self._parts[shard.name].keys() - {PARAMETER, AVERAGE}:
+                if kind not in own:
+                    own[kind] = torch.zeros_like(shard.tensor, dtype=self._dtype(shard.name, kind))
+                self.read(shard, kind, own[kind])
+            own |= {kind: _counted(value, shard.tensor) for kind, value in self._whole[shard.name].items()}
+
+    def _dtype(self, name: str, kind: str) -> torch.dtype:
+        _, _, saved = self._parts[name][kind][0]
+        dtype: torch.dtype = saved[:1].dtype
+        return dtype
+
+
+def _counted(value: Tensor, tensor: Tensor) -> Tensor | int:
+    """Return whole state of an optimizer as it is beside `tensor`; a number of steps that was an int is one again."""
+    return int(value) if value.dtype == torch.int64 else value.to(tensor.device, copy=True)
