@@ -151,13 +151,13 @@ def _sequence_parallel(config: Config) -> Iterator[str]:
     size, ranks = config.learner.sequence_parallel, config.learner.ranks
     if ranks % size:
         yield (
-            f"learner.ranks {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that share "
-            "a micro-batch: change one of them"
+            f"learner.ranks {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that "
+            "share a micro-batch: change one of them"
         )
     if size > 1 and config.scorers.placement == "separate":
         yield (
-            f"learner.sequence_parallel {size} with scorers.placement separate: one process would score whole sequences, "
-            "with other bits than ranks that share them. Set scorers.placement colocate"
+            f"learner.sequence_parallel {size} with scorers.placement separate: one process would score whole "
+            "sequences, with other bits than ranks that share them. Set scorers.placement colocate"
         )
 
 

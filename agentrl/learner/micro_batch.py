@@ -1,5 +1,5 @@
 """A micro-batch as tensors: prefix trees concatenated in one row without padding. Suffixes: N tokens, A actions."""
-# ruff: noqa: N803, N815
+# ruff: noqa: N803, N806, N815
 
 from __future__ import annotations
 
@@ -148,9 +148,7 @@ def pack(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree], ranks: int
     )
 
 
-def dummy_micro_batch(
-    batch: Sequence[TrainSequence], trees: Sequence[PrefixTree], ranks: int = 1
-) -> MicroBatch:
+def dummy_micro_batch(batch: Sequence[TrainSequence], trees: Sequence[PrefixTree], ranks: int = 1) -> MicroBatch:
     """Return the shortest branch, for a rank that has no trees left while others do."""
     tree = min(trees, key=lambda tree: tree.lengths[-1])
     shortest = PrefixTree(tree.prefix, tree.members[-1:], tree.lengths[-1:])

@@ -223,7 +223,7 @@ class PolicyLearner:
 
 
 def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:
-    """Return this rank's group, None if no ranks share a micro-batch. Raises ConfigError for a model without a share."""
+    """Return this rank's group, None if ranks share nothing. Raises ConfigError for a model that they cannot share."""
     size = spec.learner.sequence_parallel
     if size == 1:
         return None

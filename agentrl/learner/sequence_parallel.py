@@ -2,7 +2,7 @@
 
 Suffix: A actions.
 """
-# ruff: noqa: N803, N806
+# ruff: noqa: N803, N815
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class _Sum(torch.autograd.Function):
     """An all-reduce whose backward pass is the identity."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, handle: dist.ProcessGroup) -> Tensor:
+    def forward(_ctx: Any, values: Tensor, handle: dist.ProcessGroup) -> Tensor:
         total = values.clone()
         dist.all_reduce(total, group=handle)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(_ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return grads[0], None
 
 
@@ -117,8 +117,8 @@ def check_models(folders: Iterable[Path], size: int) -> None:
             if kind in LENGTH_DEPENDENT:
                 raise ConfigError(
                     f"learner.sequence_parallel {size}: the model in {folder} has rotary embeddings of type {kind}, "
-                    "which depend on the length of a sequence, and no rank has all of it. Set learner.sequence_parallel "
-                    "1, or choose another model."
+                    "which depend on the length of a sequence, and no rank has all of it. Set "
+                    "learner.sequence_parallel 1, or choose another model."
                 )
 
 

@@ -29,7 +29,8 @@ class TrainedModel:
     """A model that each of `section.ranks` ranks trains; `section` is that of its own optimizer.
 
     `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch, or of a rank's share of one.
-    `has_logits` is False for a critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between updates.
+    `has_logits` is False for a critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between
+    updates.
     """
 
     shape: ModelShape

@@ -99,4 +99,6 @@ def test_a_critic_on_ranks_that_share_micro_batches_learns_what_it_does_on_one(m
 def test_a_rank_refuses_a_model_whose_heads_it_cannot_share(model: Path, tmp_path: Path):
     [said] = run("refused", tmp_path, shared(spec(model), 3))
     assert said.startswith("ConfigError: learner.sequence_parallel 3: ")
-    assert said.endswith("4 attention heads and 2 key/value heads, which 3 ranks cannot divide equally. Possible are 1, 2, 4")
+    assert said.endswith(
+        "4 attention heads and 2 key/value heads, which 3 ranks cannot divide equally. Possible are 1, 2, 4"
+    )

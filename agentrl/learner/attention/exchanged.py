@@ -3,7 +3,7 @@
 Suffixes: R ranks of the group, N tokens of a rank, H heads, G heads of keys, D head size. Inside of attention a rank
 has R N tokens, and H / R heads.
 """
-# ruff: noqa: N803, N806
+# ruff: noqa: N803
 
 from __future__ import annotations
 

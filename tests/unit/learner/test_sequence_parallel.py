@@ -54,11 +54,11 @@ def test_every_token_and_every_action_is_in_one_share(ranks: int) -> None:
     assert len({len(share.ids_N) for share in shares}) == 1
     indices = [share.share.own_A for share in shares if share.share]
     assert sorted(torch.cat(indices).tolist()) == list(range(len(whole.source_A)))
-    for own_A, share in zip(indices, shares, strict=True):
+    for own, share in zip(indices, shares, strict=True):
         for name in ("targets_A", "temperature_A"):
-            assert torch.equal(getattr(share, name), getattr(whole, name)[own_A])
-        assert torch.equal(share.ids_N[share.source_A], whole.ids_N[whole.source_A[own_A]])
-        assert torch.equal(share.positions_N[share.source_A], whole.positions_N[whole.source_A[own_A]])
+            assert torch.equal(getattr(share, name), getattr(whole, name)[own])
+        assert torch.equal(share.ids_N[share.source_A], whole.ids_N[whole.source_A[own]])
+        assert torch.equal(share.positions_N[share.source_A], whole.positions_N[whole.source_A[own]])
         assert torch.equal(share.sequence_A, whole.sequence_A)
         assert share.members == whole.members
 

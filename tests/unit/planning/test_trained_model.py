@@ -114,7 +114,9 @@ def test_activations_are_what_autograd_keeps(kind: str, compute: torch.dtype, ch
 
 @pytest.mark.parametrize("sharers", [2, 4])
 @pytest.mark.parametrize("compute", [torch.bfloat16, torch.float32], ids=str)
-def test_a_rank_that_shares_micro_batches_keeps_the_activations_of_its_share(compute: torch.dtype, sharers: int) -> None:
+def test_a_rank_that_shares_micro_batches_keeps_the_activations_of_its_share(
+    compute: torch.dtype, sharers: int
+) -> None:
     few, _ = kept("qwen3", 1, compute, checkpointing=False, sharers=sharers)
     many, of = kept("qwen3", 3, compute, checkpointing=False, sharers=sharers)
     section = LearnerSection(ranks=sharers, sequence_parallel=sharers)
