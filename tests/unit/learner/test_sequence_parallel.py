@@ -82,7 +82,7 @@ def test_shares_take_turns_with_dummies_where_a_group_has_no_trees_left() -> Non
 
 
 def model(folder: Path, **options: Any) -> Path:
-    LlamaConfig(num_attention_heads=12, num_key_value_heads=4, **options).save_pretrained(folder)
+    LlamaConfig(hidden_size=192, num_attention_heads=12, num_key_value_heads=4, **options).save_pretrained(folder)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_heads_that_the_ranks_cannot_divide_are_refused_with_the_numbers(tmp_pat
 def test_rotary_embeddings_that_depend_on_the_length_are_refused(tmp_path: Path, kind: str) -> None:
     scale = {"long_factor": [1.0] * 8, "short_factor": [1.0] * 8} if kind == "longrope" else {}
     rope = {"rope_type": kind, "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 512, **scale}
-    model(tmp_path, rope_parameters=rope, max_position_embeddings=1024, hidden_size=192)
+    model(tmp_path, rope_parameters=rope, max_position_embeddings=1024)
     with pytest.raises(ConfigError, match=f"rotary embeddings of type {kind}"):
         check_models([tmp_path], 2)
 

@@ -130,7 +130,6 @@ def test_ranks_that_share_micro_batches_divide_the_activations_of_the_longest_se
         for ranks in (1, 4)
     )
     assert shared["activations"] / alone["activations"] == pytest.approx(0.25, rel=0.05)
-    assert shared["head"] < alone["head"]
     assert shared["parameters"] == alone["parameters"]
 
 
