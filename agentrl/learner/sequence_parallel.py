@@ -36,7 +36,7 @@ class SequenceGroup:
     @classmethod
     def join(cls, size: int, timeout_s: float) -> SequenceGroup:
         """Connect this rank to its group; all ranks of the learner call this together."""
-        handle, _ = dist.new_subgroups(size, timeout=timedelta(seconds=timeout_s))
+        handle, _ = dist.new_subgroups(size, timeout=timedelta(seconds=timeout_s))  # type: ignore[no-untyped-call]
         return cls(size, dist.get_rank(handle), handle)
 
     def exchange(self, states: Tensor) -> Tensor:

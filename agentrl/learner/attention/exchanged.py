@@ -31,12 +31,14 @@ class Exchanged:
         size = self._group.size
         parts = [_by_rank(states, size) for states in (query_NHD, key_NGD, value_NGD)]
         received = self._group.exchange(torch.cat(parts, 2)).flatten(0, 1)
-        states = received.split([part.shape[2] for part in parts], 1)
-        attended = self._attention(*states, scale, window)
-        return self._group.exchange(attended.unflatten(0, (size, -1))).transpose(0, 1).flatten(1, 2)
+        query, key, value = torch.split(received, [part.shape[2] for part in parts], 1)
+        attended = self._attention(query, key, value, scale, window)
+        results = self._group.exchange(attended.reshape(size, -1, *attended.shape[1:]))
+        return results.transpose(0, 1).flatten(1, 2)
 
 
 def _by_rank(states_NHD: Tensor, size: int) -> Tensor:
     """Return [R, N, heads of a rank, D]: the heads in equal shares, repeated if they are fewer than the ranks."""
-    repeats = max(1, size // states_NHD.shape[1])
-    return states_NHD.repeat_interleave(repeats, 1).unflatten(1, (size, -1)).transpose(0, 1)
+    tokens, heads, width = states_NHD.shape
+    repeated = states_NHD.repeat_interleave(size // heads, 1) if heads < size else states_NHD
+    return repeated.reshape(tokens, size, -1, width).transpose(0, 1)
