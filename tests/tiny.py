@@ -15,6 +15,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedTokenizerFast,
 )
 
@@ -25,9 +27,11 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_model(folder: Path, dtype: str = "float32", seed: int = 0, *, tie: bool = True, max_length: int = 512) -> Path:
+def tiny_model(
+    folder: Path, dtype: str = "float32", seed: int = 0, *, tie: bool = True, max_length: int = 512, kv_heads: int = 2
+) -> Path:
     """Save model and tokenizer into `folder` and return it; the same arguments give the same bytes."""
-    config = _config(tie=tie, max_length=max_length)
+    config = _config(tie=tie, max_length=max_length, num_key_value_heads=kv_heads)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
@@ -50,6 +54,15 @@ def tiny_gemma2(folder: Path, **options: Any) -> None:
     Gemma2ForCausalLM(config).save_pretrained(folder)
 
 
+def tiny_windowed(folder: Path, window: int) -> None:
+    """Save a 2-layer Mistral, whose tokens see `window` tokens each, into `folder`."""
+    sizes = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    config = MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=window)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MistralForCausalLM(config).save_pretrained(folder)
+
+
 def _saved(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -65,13 +78,12 @@ def _config(*, tie: bool = True, max_length: int = 512, **options: Any) -> Llama
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=4,
-        num_key_value_heads=2,
         head_dim=32,  # the smallest that vLLM's CPU attention knows
         max_position_embeddings=max_length,
         tie_word_embeddings=tie,
         bos_token_id=ids["<|im_start|>"],
         eos_token_id=ids["<|im_end|>"],
-        **{"pad_token_id": ids["<|endoftext|>"], **options},
+        **{"pad_token_id": ids["<|endoftext|>"], "num_key_value_heads": 2, **options},
     )
 
 

@@ -37,6 +37,7 @@ FEATURES: dict[str, Flags] = {
     "ZeRO 1": {"learner.ranks": "2", "learner.zero_stage": "1"},
     "ZeRO 2": {"learner.ranks": "2", "learner.zero_stage": "2"},
     "ZeRO 3": {"learner.ranks": "2", "learner.zero_stage": "3"},
+    "sequence parallelism": {"learner.ranks": "2", "learner.sequence_parallel": "2"},
     "optimizer in CPU memory": {"learner.ranks": "2", "learner.zero_stage": "2", "learner.offload": "true"},
     "2 engines": {"engine.count": "2"},
     "tensor parallelism": {"engine.tensor_parallel": "2"},
@@ -44,7 +45,7 @@ FEATURES: dict[str, Flags] = {
     "colocated": {"engine.placement": "colocate"},
     "sampling during updates": {"rollout.max_staleness": "1"},
 }
-"""The flags of each feature. Those of ZeRO have two ranks."""
+"""The flags of each feature. Those of ZeRO and of sequence parallelism have two ranks."""
 
 PACKAGES = dict.fromkeys(("torch", "ray", "deepspeed", "transformers", "tensorboard", "peft"), "0")
 CPU = Machine(
@@ -137,7 +138,7 @@ HEAD = """\
 A number is a run of `tests/real/test_combinations.py` that trains with both features on CPUs: its samples obey the
 conservation law, and a replay gives the same weights. A letter is a reason for which the pair is refused before
 anything starts. `/`: one excludes the other. `·`: accepted, and not yet verified on a GPU. A feature with itself is the
-feature alone; ZeRO is on two ranks. `python -m verification.combinations` prints this page; a test compares it with the
+feature alone; ZeRO and sequence parallelism are on two ranks. `python -m verification.combinations` prints this page; a test compares it with the
 code.
 """
 

@@ -97,6 +97,16 @@ def nccl(setting: Setting) -> str:
     )
 
 
+def sequence_parallel(setting: Setting) -> str:
+    """Compare two ranks that share micro-batches, without and with ZeRO stage 3 and checkpointing, with one rank."""
+    model = small(setting.folder / "model")
+    [alone] = trained([spec(model, setting.device)], STEPS, setting.folder)
+    plain = spec(model, setting.device, sequence_parallel=2)
+    sharded = replace(spec(model, setting.device, sequence_parallel=2, zero_stage=3), gradient_checkpointing=True)
+    found = trained([plain, sharded], STEPS, setting.folder, ranks=2)
+    return _stages({"stage 0": found[0], "stage 3 with checkpointing": found[1]}, alone, "one rank")
+
+
 def _stages(found: dict[str, Trained], expected: Trained, what: str) -> str:
     said = (f"{name}: {_close(name, one, expected, FLOAT32)}" for name, one in found.items())
     return f"against {what} in float32, {'; '.join(said)} (bound {FLOAT32:g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 from agentrl.config.embedded import EMBEDDED
@@ -64,19 +65,20 @@ def _arranged(config: Config, gpus: int) -> Config:
 
     Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
     two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
+    Ranks that share micro-batches (`learner.sequence_parallel`) come in whole groups.
     """
     engine, learner, rollout = config.engine, config.learner, config.rollout
-    size, free = engine.gpus, gpus - other_gpus(config)
-    most = max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # every rank needs a sample
+    size, free, group = engine.gpus, gpus - other_gpus(config), learner.sequence_parallel
+    most = group * max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # each needs a sample
     count, ranks = engine.count, learner.ranks
     may_share = gpus > 0 and engine.placement != "separate" and rollout.max_staleness == 0
     would_wait = not (count or ranks) and free < 2 * most
-    are_few = free < max(1, count) * size + max(1, ranks)
+    are_few = free < max(1, count) * size + max(group, ranks)
     if may_share and (engine.placement == "colocate" or would_wait or are_few):
-        count = count or max(1, (ranks or min(free, most)) // size)
+        count = count or max(1, (ranks or _multiple(min(free, most), math.lcm(size, group))) // size)
         ranks = ranks or min(count * size, max(most, size))
     else:
-        ranks = ranks or max(1, min(free - count * size if count else free // 2, most))
+        ranks = ranks or _multiple(min(free - count * size if count else free // 2, most), group)
         count = count or max(1, (free - ranks) // size)
     return config.model_copy(
         update={
@@ -84,6 +86,11 @@ def _arranged(config: Config, gpus: int) -> Config:
             "learner": _with(learner, ranks=ranks),
         }
     )
+
+
+def _multiple(number: int, of: int) -> int:
+    """Return the largest multiple up to a number, but at least one."""
+    return max(of, number - number % of)
 
 
 def _lora(config: Config, device: str) -> LoraSection:

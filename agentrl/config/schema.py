@@ -374,6 +374,9 @@ class LearnerSection(Section):
     zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Unset("0, or the lowest at which the learner fits")] = Field(
         None, description="DeepSpeed ZeRO stage"
     )
+    sequence_parallel: int = Field(
+        1, ge=1, description="ranks that share the tokens of each micro-batch, for long sequences (Ulysses); 1: none do"
+    )
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per rank")
     optimizer: Literal["adamw", "muon", "adamw_8bit"] = Field(
@@ -412,6 +415,11 @@ class LearnerSection(Section):
     def stage(self) -> int:
         """The ZeRO stage, of a section that may not be resolved."""
         return self.zero_stage or 0
+
+    @property
+    def groups(self) -> int:
+        """The ranks, or groups of them, that divide a batch among each other."""
+        return self.ranks // self.sequence_parallel
 
     @property
     def updates(self) -> int:
@@ -471,7 +479,8 @@ class CriticSection(Section):
     def layout(self, learner: LearnerSection) -> str:
         """Return the division of an update over processes, which decides its last digits."""
         critic = f", critic at {self.zero_stage}" if self.zero_stage not in (None, learner.stage) else ""
-        return f"{learner.ranks} x {learner.threads} threads at ZeRO stage {learner.stage}{critic}"
+        shared = f", {learner.sequence_parallel} to a micro-batch" if learner.sequence_parallel > 1 else ""
+        return f"{learner.ranks} x {learner.threads} threads{shared} at ZeRO stage {learner.stage}{critic}"
 
 
 class ScorersSection(Section):

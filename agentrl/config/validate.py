@@ -17,7 +17,7 @@ ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
 def validate(config: Config, machine: Machine) -> None:
     """Raise one ConfigError that lists everything in a resolved configuration that cannot run on this machine."""
     problems = [*_hardware(config, machine), *_optimizer(config, machine), *_quantized(config, machine)]
-    problems += [*_batch(config), *_idle(config)]
+    problems += [*_sequence_parallel(config), *_batch(config), *_idle(config)]
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -146,13 +146,43 @@ def _quantized(config: Config, machine: Machine) -> Iterator[str]:
         )
 
 
+def _sequence_parallel(config: Config) -> Iterator[str]:
+    """Ranks that share micro-batches."""
+    size, ranks = config.learner.sequence_parallel, config.learner.ranks
+    if ranks % size:
+        yield (
+            f"learner.ranks {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that "
+            "share a micro-batch: change one of them"
+        )
+    if size > 1 and config.scorers.placement == "separate":
+        yield (
+            f"learner.sequence_parallel {size} with scorers.placement separate: one process would score whole "
+            "sequences, with other bits than ranks that share them. Set scorers.placement colocate"
+        )
+
+
+def check_heads(model: str, heads: int, kv_heads: int, ranks: int) -> None:
+    """Raise ConfigError unless so many ranks can divide a model's heads among each other in equal parts.
+
+    Fewer heads of keys and values than ranks are repeated, if the ranks are a multiple of them.
+    """
+    if heads % ranks or (kv_heads % ranks and ranks % kv_heads):
+        known = [n for n in range(1, heads + 1) if not (heads % n or (kv_heads % n and n % kv_heads))]
+        raise ConfigError(
+            f"learner.sequence_parallel {ranks}: {model} has {counted(heads, 'attention head')} and "
+            f"{counted(kv_heads, 'key/value head')}, which {ranks} ranks cannot divide equally. "
+            f"Possible are {', '.join(map(str, known))}"
+        )
+
+
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
-    samples, shares = rollout.prompts * rollout.group_size, learner.ranks * learner.updates_per_batch
+    samples, shares = rollout.prompts * rollout.group_size, learner.groups * learner.updates_per_batch
     if samples < shares:
+        divided = " / learner.sequence_parallel" if learner.sequence_parallel > 1 else ""
         yield (
-            f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks x "
+            f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks{divided} x "
             f"learner.updates_per_batch ({shares}): raise the former or lower the latter"
         )
     longest = max(config.rollout_of(env).max_tokens for env in config.env)

@@ -80,8 +80,9 @@ class PackedModel(nn.Module):
         hidden_AD, weight_VD = hidden_AD.to(self.compute), self.head_weight
         targets_A, temperature_A = micro_batch.targets_A, micro_batch.temperature_A
         if loss is None:
-            return logprobs(hidden_AD, weight_VD, targets_A, temperature_A)
-        result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, targets_A, temperature_A, loss)  # type: ignore[no-untyped-call]
+            return micro_batch.join(logprobs(hidden_AD, weight_VD, targets_A, temperature_A))
+        whole = micro_batch.over_all(loss)
+        result: Tensor = ActionLoss.apply(hidden_AD, weight_VD, targets_A, temperature_A, whole)  # type: ignore[no-untyped-call]
         return result
 
     def plain_output(self, ids_BL: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
 from agentrl.learner.scorers import Compute, Scorers, score
+from agentrl.learner.sequence_parallel import SequenceGroup, check_models
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, gathered
@@ -37,7 +38,7 @@ class PolicyLearner:
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         self.spec, self.rank, self.world_size = spec, rank, world_size
-        self._device, self._layout = spec.torch_device, Layout.of(spec, rank, world_size)
+        self._device = spec.torch_device
         self._algorithm = make_algorithm(spec.algorithm, spec.run)
         rehearse_loss(self._algorithm)
         self._updates = 0
@@ -47,6 +48,7 @@ class PolicyLearner:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
+            self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
             self._model = load_policy(spec)
             self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
@@ -104,7 +106,7 @@ class PolicyLearner:
             self._updates += self.spec.learner.updates
             updates.meter.add(values.meter)
             tokens = torch.tensor(updates.tokens, device=self._device)
-            dist.all_reduce(updates.loss)
+            dist.all_reduce(updates.loss)  # both hold what a group shares once for each of its ranks
             dist.all_reduce(tokens)
             meters = gathered(updates.meter.sums())
             digests = gathered(self._model.digest() + values.digest)
@@ -113,7 +115,7 @@ class PolicyLearner:
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
         return StepReport(
-            loss=float(updates.loss),
+            loss=float(updates.loss) / self._layout.sharers,
             grad_norm=updates.grad_norm,
             lr=updates.lr,
             meters={**means(meters), **updates.own_meters, **values.own_meters},
@@ -125,7 +127,7 @@ class PolicyLearner:
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite + values.nonfinite,
             stopped_steps=updates.stopped,
-            learned_tokens=int(tokens),
+            learned_tokens=int(tokens) // self._layout.sharers,
             layout=self.spec.critic.layout(self.spec.learner),
         )
 
@@ -219,3 +221,12 @@ class PolicyLearner:
             yield
         except RuntimeError as error:
             raise LearnerError(f"learner rank {self.rank} failed in {activity}: {error}") from error
+
+
+def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:
+    """Return this rank's group, None if ranks share nothing. Raises ConfigError for a model that they cannot share."""
+    size = spec.learner.sequence_parallel
+    if size == 1:
+        return None
+    check_models(filter(None, (spec.model, spec.critic_model, spec.teacher)), size)
+    return SequenceGroup.join(size, spec.learner.step_timeout_s)

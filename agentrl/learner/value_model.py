@@ -1,5 +1,5 @@
 """A model that estimates the return from each state in which the policy acts: a scalar head on a transformer."""
-# ruff: noqa: N803, N806, ARG002 (only the policy's head reads the actions)
+# ruff: noqa: N803, N806
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ValueModel(PackedModel):
 
     def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None) -> Tensor:
         """Return the summed loss of the actions; without `loss` the value [A] of the state before each."""
-        values_A = (hidden_AD.float() @ self.head_weight.float().T).squeeze(1)
+        values_A = micro_batch.join((hidden_AD.float() @ self.head_weight.float().T).squeeze(1))
         return values_A if loss is None else loss(values_A)
 
     def plain_output(self, ids_BL: Tensor) -> Tensor:

@@ -140,7 +140,8 @@ def _trained_s(model: TrainedModel, load: Load, hardware: Hardware) -> float:
     micro_batches = max(section.updates, -(-tokens // (ranks * model.tokens)))
     launched = micro_batches * passes * model.shape.layers * LAYER_S
     computed = max(launched, flops / _learner_flops(model, hardware) / ranks)
-    return computed + sum(_exchanges(model, micro_batches, hardware)) + section.updates * _optimizer_s(model, hardware)
+    exchanged = sum(_exchanges(model, micro_batches, hardware)) + _heads_s(model, tokens, hardware)
+    return computed + exchanged + section.updates * _optimizer_s(model, hardware)
 
 
 def _learner_flops(model: TrainedModel, hardware: Hardware) -> float:
@@ -162,6 +163,14 @@ def _exchanges(model: TrainedModel, micro_batches: int, hardware: Hardware) -> I
         yield FLOAT32 * model.trained * share * model.section.updates  # the updated parameters
     else:
         yield (3 if model.has_checkpointing else 2) * model.width * model.shape.parameters * share * times
+
+
+def _heads_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
+    """Return the seconds in which ranks that share micro-batches exchange queries, keys, values and results."""
+    size = model.section.sequence_parallel
+    passes = 3 if model.has_checkpointing else 2
+    nbytes = model.width * 2 * (model.shape.queries + model.attended_keys) * model.shape.layers * tokens * passes
+    return nbytes / model.section.ranks * (size - 1) / size / hardware.link_rate(size)
 
 
 def _optimizer_s(model: TrainedModel, hardware: Hardware) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
+from agentrl.config.validate import check_heads
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
@@ -18,12 +19,23 @@ PROMPT_TOKENS = 256
 
 @dataclass(frozen=True)
 class Plan:
-    """What a resolved configuration needs on some hardware."""
+    """What a resolved configuration needs on some hardware.
+
+    Raises ConfigError if ranks that share micro-batches cannot divide the heads of a model.
+    """
 
     config: Config
     models: RunModels
     hardware: Hardware
     prompt_tokens: int = PROMPT_TOKENS
+
+    def __post_init__(self) -> None:
+        models, ranks = self.models, self.config.learner.sequence_parallel
+        shapes = {"the policy": models.policy, "the critic": models.critic}
+        shapes |= {f"scorer {number}": shape for number, shape in enumerate(models.frozen, 1)}
+        for name, shape in shapes.items():
+            if models.learns and shape is not None:
+                check_heads(f"{name} ({shape.kind})", shape.heads, shape.kv_heads, ranks)
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:

@@ -38,7 +38,7 @@ class Rank:
             config.learner,
             config.lora,
             width_of(config),
-            max(config.learner.micro_batch_tokens, config.model.max_context),
+            max(config.learner.micro_batch_tokens, -(-config.model.max_context // config.learner.sequence_parallel)),
             is_on_gpu=config.device == "cuda",
             has_checkpointing=bool(config.model.gradient_checkpointing),
             is_offloaded=config.engine.placement == "colocate" and not config.learner.offload,

@@ -28,8 +28,9 @@ CHUNK_LOGITS, KEPT_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}, 1 << 28
 class TrainedModel:
     """A model that each of `section.ranks` ranks trains; `section` is that of its own optimizer.
 
-    `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch. `has_logits` is False for a
-    critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between updates.
+    `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch, or of a rank's share of one.
+    `has_logits` is False for a critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between
+    updates.
     """
 
     shape: ModelShape
@@ -51,6 +52,11 @@ class TrainedModel:
     def trained(self) -> int:
         """Parameters with a gradient."""
         return self.shape.adapters(self.lora.rank, self.lora.layers) if self.lora.rank else self.shape.parameters
+
+    @property
+    def attended_keys(self) -> int:
+        """Width of the keys of one token in attention, on all ranks that share it: few heads are repeated."""
+        return self.shape.head_size * max(self.shape.kv_heads, self.section.sequence_parallel)
 
     def shard(self, elements: int, stage: int) -> int:
         """Return this rank's share of elements that are sharded from a ZeRO stage on (Rajbhandari et al. 2020)."""
@@ -152,13 +158,15 @@ def layer_bytes(model: TrainedModel) -> int:
     """Return the bytes that one layer keeps of one token for the backward pass.
 
     Counted on transformers' Llama, Qwen2 and Qwen3 (tests/unit/planning/test_trained_model.py): the residual stream
-    and the norms are float32; autocast copies the input of every product.
+    and the norms are float32; autocast copies the input of every product. Ranks that share a micro-batch keep the
+    result of attention twice, before and after they exchange heads.
     """
     shape, width = model.shape, model.width
     norms = 2 * (2 * FLOAT32 * shape.hidden + FLOAT32)
     products = 5 if shape.is_gated else 4  # queries, keys and values; gate and up
     copies = products * width if width == BFLOAT16 else 2 * width
-    attention = 2 * width * (shape.queries + shape.keys) + FLOAT32 * shape.heads
+    results = 2 if model.section.sequence_parallel > 1 else 1
+    attention = width * ((1 + results) * shape.queries + 2 * model.attended_keys) + FLOAT32 * shape.heads
     if shape.has_head_norm:
         attention += (FLOAT32 + width) * (shape.queries + shape.keys) + FLOAT32 * (shape.heads + shape.kv_heads)
     mlp = (4 if shape.is_gated else 2) * width * shape.inner

@@ -330,6 +330,11 @@ def _pull(group: int, member: int, arm: int, logprob: float) -> Trajectory:
     )
 
 
+def refused(job: Job, rank: int) -> str:
+    """What a rank says at its start."""
+    return _said(lambda: learners(job, rank))
+
+
 def death(job: Job, rank: int) -> str:
     """Rank 1 dies before its second step; what rank 0 says."""
     [learner] = learners(job, rank)
@@ -363,6 +368,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         adapters,
         publish,
         bandit,
+        refused,
         death,
     )
 }

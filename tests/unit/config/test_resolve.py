@@ -33,6 +33,7 @@ ONE_GPU = dataclasses.replace(LAPTOP, gpus=(Gpu("H200", 139.0),), packages=STACK
 ONE_GPU_QLORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2", "bitsandbytes": "0.50.2"})
 QLORA = {"lora.rank": "8", "lora.load_in_4bit": "true"}
 ONE_GPU_LORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2"})
+SHARED = {"learner.ranks": "2", "learner.sequence_parallel": "2"}
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
 
 
@@ -197,6 +198,17 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"learner.optimizer": "adamw_8bit"}, "learner.optimizer adamw_8bit needs a GPU: leave it out"),
         (ONE_GPU, {"learner.optimizer": "adamw_8bit"}, "pip install 'agentrl-core[bitsandbytes]', or leave it out"),
         (LAPTOP, {"prompts": "1", "group-size": "2", "learner.updates_per_batch": "3"}, "2 samples, fewer than"),
+        (
+            LAPTOP,
+            {"prompts": "1", "group-size": "2", "learner.ranks": "6", "learner.sequence_parallel": "2"},
+            "2 samples, fewer than learner.ranks / learner.sequence_parallel x learner.updates_per_batch (3)",
+        ),
+        (
+            LAPTOP,
+            {"learner.ranks": "3", "learner.sequence_parallel": "2"},
+            "learner.ranks 3 is not a multiple of learner.sequence_parallel 2",
+        ),
+        (LAPTOP, SHARED | {"scorers.placement": "separate"}, "Set scorers.placement colocate"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"algo": "ppo", "critic.warmup_steps": "40"}, "leaves the policy none of the 40 steps"),
         (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least 17 samples"),
@@ -236,6 +248,25 @@ def test_the_explanation_is_one_paragraph_that_names_machine_model_and_load() ->
     assert "\n" not in text
     for words in ("8 cores", "no GPU", EMBEDDED, "5 steps", "4 tasks x 8 episodes", "taking turns"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "given", "ranks"),
+    [
+        (LAPTOP, {}, 2),
+        (FOUR_GPUS, {}, 4),
+        (FOUR_GPUS, {"rollout.max_staleness": "1"}, 2),
+        (FOUR_GPUS, {"engine.count": "1"}, 2),
+        (dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 3), {"engine.placement": "colocate"}, 2),
+        (FOUR_GPUS, {"prompts": "1", "group-size": "2", "engine.placement": "separate", "engine.count": "1"}, 2),
+    ],
+)
+def test_ranks_that_share_micro_batches_are_chosen_in_whole_groups(
+    machine: Machine, given: dict[str, str], ranks: int
+) -> None:
+    config = resolved(machine, {"learner.sequence_parallel": "2", **given})
+    assert config.learner.ranks == ranks
+    assert resolve_run(config, machine) == config
 
 
 @pytest.mark.parametrize("machine", [LAPTOP, ONE_GPU, FOUR_GPUS])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentrl.config.machine import GIB
+from agentrl.errors import ConfigError
 from agentrl.planning import engine, ranks, trained_model
 from agentrl.planning.duration import Load
 from agentrl.planning.need import MARGIN, Fit, Item, Need, Phase
@@ -122,6 +123,22 @@ def test_only_what_exceeds_a_device_by_more_than_the_estimate_may_be_off_does_no
     assert Need("GPU", 1, Phase.UPDATE, (Item("x", nbytes),), 100).fit is fit
 
 
+def test_ranks_that_share_micro_batches_divide_the_activations_of_the_longest_sequence() -> None:
+    flags = {"learner__ranks": 4, "engine__count": 4, "model__max_context": 32768, **APART}
+    alone, shared = (
+        items(need(plan("Llama-3.1-8B", gpus(8), **flags, learner__sequence_parallel=ranks), "learner", Phase.UPDATE))
+        for ranks in (1, 4)
+    )
+    assert shared["activations"] / alone["activations"] == pytest.approx(0.25, rel=0.05)
+    assert shared["parameters"] == alone["parameters"]
+
+
+def test_heads_that_ranks_cannot_divide_are_refused_before_a_run() -> None:
+    flags = {"learner__ranks": 3, "learner__sequence_parallel": 3, "engine__count": 1, **APART}
+    with pytest.raises(ConfigError, match=r"the policy \(qwen2\) has 28 attention heads and 4 key/value heads"):
+        plan("Qwen2.5-7B", gpus(4), **flags)
+
+
 # --- seconds ------------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +162,16 @@ def test_checkpointing_costs_a_third_and_more_gpus_take_less() -> None:
     again = seconds(plan("Qwen2.5-7B", gpus(8), **flags, model__gradient_checkpointing="true"), Phase.UPDATE)
     assert again / plain == pytest.approx(4 / 3, rel=0.05)
     assert seconds(plan("Qwen2.5-7B", gpus(16), **flags), Phase.UPDATE) < 0.6 * plain
+
+
+def test_ranks_that_share_micro_batches_also_exchange_their_heads() -> None:
+    """Queries and results of 4096, keys and values of 1024 numbers in 16 bits, in 32 layers, forward and backward."""
+    flags = {"prompts": 64, "learner__ranks": 4, "engine__count": 4, **APART}
+    alone, shared = (plan("Llama-3.1-8B", gpus(8), **flags, learner__sequence_parallel=ranks) for ranks in (1, 4))
+    tokens = Load.of(alone.config, alone.prompt_tokens).learned
+    sent = 2 * 2 * (2 * 4096 + 2 * 1024) * 32 * tokens / 4 * 3 / 4
+    more = seconds(shared, Phase.UPDATE) - seconds(alone, Phase.UPDATE)
+    assert more == pytest.approx(sent / alone.hardware.link_rate(4), rel=0.01)
 
 
 def test_an_engine_reads_its_weights_for_every_token() -> None:

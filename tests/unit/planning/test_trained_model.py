@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from agentrl.learner import heads
 from agentrl.learner.batch import build_trees
 from agentrl.learner.micro_batch import pack
 from agentrl.learner.model import ATTENTION, PackedModel, prepare
+from agentrl.learner.sequence_parallel import SequenceGroup
 from agentrl.planning import trained_model
 from agentrl.planning.meta import shape_of
 from agentrl.planning.need import total
@@ -56,16 +57,33 @@ def trained(of: ModelShape, **changes: Any) -> TrainedModel:
     return replace(plain, **changes)
 
 
-def kept(kind: str, layers: int, compute: torch.dtype, *, checkpointing: bool) -> tuple[int, ModelShape]:
-    """The bytes that autograd keeps from the forward pass of a real model, without its parameters; its shape."""
+class Alone(SequenceGroup):
+    """A group whose other ranks send what this one sends them."""
+
+    def exchange(self, states: torch.Tensor) -> torch.Tensor:
+        return states.contiguous().clone()
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+
+def kept(
+    kind: str, layers: int, compute: torch.dtype, *, checkpointing: bool, sharers: int = 1
+) -> tuple[int, ModelShape]:
+    """The bytes that autograd keeps from the forward pass of a real model, without its parameters; its shape.
+
+    With several `sharers`, those of the first share of as many times the tokens.
+    """
     model_class, config_class = KINDS[kind]
     config = config_class(num_hidden_layers=layers, **SIZES)
     model = model_class(config)
     model.set_attn_implementation(ATTENTION)
     prepare(model, gradient_checkpointing=checkpointing)
     model.train()
-    batch = [plain_sequence(SampleId(0, 0), [*range(TOKENS), 1], prompt=8)]
-    micro_batch = pack(batch, build_trees(batch, range(1))).to(torch.device("cpu"), compute)
+    ids = [number % 96 for number in range(TOKENS * sharers)]
+    batch = [plain_sequence(SampleId(0, 0), [*ids, 1], prompt=8)]
+    group = Alone(sharers, 0, cast(Any, None)) if sharers > 1 else None
+    micro_batch = pack(batch, build_trees(batch, range(1)), sharers).to(torch.device("cpu"), compute, group)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -92,6 +110,19 @@ def test_activations_are_what_autograd_keeps(kind: str, compute: torch.dtype, ch
     assert (many - few - copies) / 2 / TOKENS == pytest.approx(layer, rel=0.001)
     again = layer_bytes(model) * TOKENS if checkpointing else 0  # one layer is computed again
     assert activations(model).nbytes == 3 * layer * TOKENS + again
+
+
+@pytest.mark.parametrize("sharers", [2, 4])
+@pytest.mark.parametrize("compute", [torch.bfloat16, torch.float32], ids=str)
+def test_a_rank_that_shares_micro_batches_keeps_the_activations_of_its_share(
+    compute: torch.dtype, sharers: int
+) -> None:
+    few, _ = kept("qwen3", 1, compute, checkpointing=False, sharers=sharers)
+    many, of = kept("qwen3", 3, compute, checkpointing=False, sharers=sharers)
+    section = LearnerSection(ranks=sharers, sequence_parallel=sharers)
+    model = trained(of, width=compute.itemsize, tokens=TOKENS, section=section)
+    copies = casts(model, has_gradient=True).nbytes * 2 // 3
+    assert (many - few - copies) / 2 / TOKENS == pytest.approx(layer_bytes(model), rel=0.001)
 
 
 @pytest.mark.parametrize(
