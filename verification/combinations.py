@@ -138,8 +138,8 @@ HEAD = """\
 A number is a run of `tests/real/test_combinations.py` that trains with both features on CPUs: its samples obey the
 conservation law, and a replay gives the same weights. A letter is a reason for which the pair is refused before
 anything starts. `/`: one excludes the other. `·`: accepted, and not yet verified on a GPU. A feature with itself is the
-feature alone; ZeRO and sequence parallelism are on two ranks. `python -m verification.combinations` prints this page; a test compares it with the
-code.
+feature alone; ZeRO and sequence parallelism are on two ranks. `python -m verification.combinations` prints this page; a
+test compares it with the code.
 """
 
 
