@@ -185,9 +185,11 @@ class DeepSpeedModel:
         return "".join(tensor_digest(_shard(parameter)) for parameter in self._model.parameters())
 
     def save(self, folder: Path) -> None:
-        """Write this rank's part of the exact training state: trained parameters, their optimizer and their EMA."""
-        with self.optimizer_on_device():
-            write(self._state(), folder, dist.get_rank())
+        """Write this rank's part of the exact training state: trained parameters, their optimizer and their EMA.
+
+        It is read where it lies, and so takes no GPU memory from engines that share the GPU.
+        """
+        write(self._state(), folder, dist.get_rank())
 
     def load(self, folder: Path) -> None:
         """Restore the training state that the ranks of any layout saved. Raises RunError if it cannot be read."""

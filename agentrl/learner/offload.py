@@ -53,7 +53,7 @@ class OptimizerMemory:
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
-        """Hold the state on the device, where the block takes steps or saves and loads it."""
+        """Hold the state on the device, where the block takes steps or loads it."""
         self._reload()
         try:
             yield

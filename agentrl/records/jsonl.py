@@ -124,11 +124,12 @@ def closing(item: C) -> Iterator[C]:
 
 @contextmanager
 def noted(error: BaseException) -> Iterator[None]:
-    """Close something after `error`: a failure becomes a note of that error."""
+    """Close something after `error`: another failure becomes a note of that error."""
     try:
         yield
     except (AgentRLError, OSError) as second:
-        error.add_note(f"closing failed too: {second}")
+        if second is not error:
+            error.add_note(f"closing failed too: {second}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 
 from agentrl.algorithms.base import Algorithm
@@ -37,7 +38,7 @@ class Session:
     `unstable_steps` counts the latest consecutive steps without an update because no gradient was finite.
     `warned` are the environments of which the user knows that they rewrite histories.
     `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent. `state` is
-    that of the algorithm after `step`.
+    that of the algorithm after `step`. `saving` writes a checkpoint while engines sample.
     """
 
     config: Config
@@ -59,6 +60,7 @@ class Session:
     is_whole: bool = True
     unstable_steps: int = 0
     warned: set[str] = field(default_factory=set)
+    saving: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.saved_step, self.state = self.step, dict(self.algorithm.state)
@@ -85,6 +87,7 @@ class Session:
 
         If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
+        await self.saved()
         async with self.publisher.lock:
             with self.timer.phase("learn"):
                 if self.algorithm.requirements.columns:
@@ -130,18 +133,30 @@ class Session:
             )
 
     async def checkpoint(self) -> None:
-        """Write a checkpoint, unless this step has one."""
+        """Begin to write a checkpoint, unless this step has one; `saved` waits for it. A failure stops the run."""
+        await self.saved()
         if self.saved_step == self.step or not self.is_whole:
             return
         with self.timer.phase("checkpoint"):
             self.journal.sync()
             self.metrics.sync()
-            folder = folder_of(self.folder.checkpoints, self.step)
+        self.saving = asyncio.create_task(self._save(self.step, dict(self.state)))
+        self.saving.add_done_callback(self.stop.if_failed)
+
+    async def _save(self, step: int, state: dict[str, float]) -> None:
+        async with self.publisher.lock:  # an engine that was replaced gets its weights afterwards
             deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
-            await self.learners.save(folder, self.state, deadline_s)
-            self.saved_step = self.step
-            for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
-                self.view.note(f"an old checkpoint cannot be removed: {failure}")
+            await self.learners.save(folder_of(self.folder.checkpoints, step), state, deadline_s)
+        self.saved_step = step
+        for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
+            self.view.note(f"an old checkpoint cannot be removed: {failure}")
+
+    async def saved(self) -> None:
+        """Wait for the checkpoint that is being written. Raises, once, what went wrong."""
+        saving, self.saving = self.saving, None
+        if saving is not None:
+            with self.timer.phase("checkpoint"):
+                await saving
 
     async def evaluate(self) -> None:
         """Evaluate the present version on held-out tasks."""
@@ -163,3 +178,4 @@ class Session:
         self.timer.enter("close")
         await self.scheduler.stop()
         await self.checkpoint()
+        await self.saved()

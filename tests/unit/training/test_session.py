@@ -48,6 +48,9 @@ class Learner:
 
     def __init__(self) -> None:
         self.script: list[str] = []
+        self.written, self.saves = asyncio.Event(), list[str]()
+        self.failure: Exception | None = None
+        self.written.set()
 
     async def step(self, batch: list[TrainSequence], state: dict[str, float], deadline_s: float) -> list[StepReport]:
         outcome, samples = self.script.pop(0), tuple(dict.fromkeys(s.sample for s in batch))
@@ -57,7 +60,10 @@ class Learner:
         ]  # fmt: skip
 
     async def save(self, folder: Path, state: dict[str, float], deadline_s: float) -> None:
-        pass
+        self.saves.append(folder.name)
+        await self.written.wait()
+        if self.failure:
+            raise self.failure
 
 
 class Publications:
@@ -231,8 +237,43 @@ async def test_an_old_checkpoint_that_cannot_be_removed_is_noted_and_ends_nothin
     (folder / "step-000000").touch()
     await run.step("update")
     await run.session.checkpoint()
+    await run.session.saved()
     assert sorted(path.name for path in folder.iterdir()) == ["step-000000", "step-000002", "step-000003"]
     assert "an old checkpoint cannot be removed: [Errno 20] Not a directory" in capsys.readouterr().out
+
+
+async def test_a_checkpoint_is_written_while_the_next_batch_is_sampled_and_before_the_next_update(run: Run) -> None:
+    await run.step("update")
+    run.learner.written.clear()
+    await run.session.checkpoint()
+    batch = await run.session.sample()
+    run.learner.script.append("update")
+    update = asyncio.create_task(run.session.update(batch))
+    await asyncio.sleep(0)
+    refill = asyncio.create_task(run.publications.lock.acquire())  # as for an engine that was replaced
+    await asyncio.sleep(0)
+    assert (run.learner.saves, run.learner.script, run.session.saved_step) == (["step-000001"], ["update"], 0)
+    assert not refill.done()
+    run.learner.written.set()
+    await refill
+    assert (run.learner.script, run.session.saved_step) == (["update"], 1)
+    run.publications.lock.release()
+    await update
+    assert (run.learner.script, run.session.step) == ([], 2)
+    await run.session.close()
+    assert (run.learner.saves, run.session.saved_step) == (["step-000001", "step-000002"], 2)
+
+
+async def test_a_checkpoint_that_fails_while_the_next_batch_is_sampled_ends_the_run_once(run: Run) -> None:
+    await run.step("update")
+    run.learner.failure = LearnerError("the disk is full")
+    await run.session.sample()
+    with pytest.raises(LearnerError, match="the disk is full") as raised:
+        async with closing(run.session):
+            await run.session.checkpoint()
+            await run.session.sample()  # nothing more is sampled before an update
+    assert not hasattr(raised.value, "__notes__")
+    assert (run.learner.saves, run.session.saved_step) == (["step-000001"], 0)
 
 
 async def test_a_checkpoint_follows_a_sync_of_every_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
