@@ -50,7 +50,7 @@ def tiny_reward_model(folder: Path, seed: int = 0, *, labels: int = 1, **options
 def tiny_gemma2(folder: Path, **options: Any) -> None:
     """Save a 2-layer Gemma 2, whose soft caps packing does not know, into `folder`."""
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 16}
-    config = Gemma2Config(**sizes, num_attention_heads=2, num_key_value_heads=1, **options)
+    config = Gemma2Config(**{**sizes, **options}, num_attention_heads=2, num_key_value_heads=1)
     Gemma2ForCausalLM(config).save_pretrained(folder)
 
 

@@ -128,6 +128,18 @@ def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
             module.p = 0.0
 
 
+def freeze(packed: PackedModel) -> PackedModel:
+    """Stop the training of a model, in place, and round the weights of its linear layers to the compute type.
+
+    Every product rounds them to it anyway: no bit of the outputs differs, and the weights take half of the memory.
+    """
+    embedding = packed.model.get_input_embeddings().weight  # a tied head shares it, and it is read in float32
+    for module in packed.modules():
+        if isinstance(module, nn.Linear) and module.weight is not embedding:
+            module.to(packed.compute)
+    return packed.requires_grad_(False)
+
+
 def check_packing(packed: PackedModel, folder: Path) -> None:
     """Raise ConfigError unless packed sequences have the same output as the model's own attention computes."""
     model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device

@@ -16,7 +16,7 @@ from agentrl.learner.lora import add_adapters
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import load_model
+from agentrl.learner.model import freeze, load_model
 from agentrl.learner.part import Layout, Part
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import Updates, gathered, update_order
@@ -32,6 +32,8 @@ def load_policy(spec: LearnerSpec) -> DeepSpeedModel:
         quantized_on=spec.torch_device if spec.lora.load_in_4bit else None,
     )
     if spec.lora.rank:
+        if not spec.lora.load_in_4bit:
+            freeze(model)
         add_adapters(model.model, spec.lora)
     return DeepSpeedModel(model, spec.learner, spec.learner.ema, offload=spec.yields_gpus and not spec.learner.offload)
 

@@ -50,7 +50,8 @@ class PolicyLearner:
             join_process_group(spec, rank, world_size, master_addr, master_port)
             self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
             self._model = load_policy(spec)
-            self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload)
+            moves = self._algorithm.config.reference_every > 0
+            self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             has_critic = "values" in self._algorithm.requirements.columns

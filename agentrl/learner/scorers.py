@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import PackedModel, load_model
+from agentrl.learner.model import PackedModel, freeze, load_model
 from agentrl.learner.offload import lent, to_host
 from agentrl.learner.part import Layout, Part
 from agentrl.learner.spec import LearnerSpec
@@ -24,17 +25,18 @@ Compute = Callable[[MicroBatch], Tensor]
 class Scorers:
     """Frozen models, the reference and the teacher, each of which computes the column of its name.
 
-    With `offload` they are in CPU memory except inside `on_device`.
+    With `offload` they are in CPU memory except inside `on_device`. A reference that `moves` keeps float32 weights.
     """
 
-    def __init__(self, spec: LearnerSpec, columns: Iterable[Column], *, offload: bool = False) -> None:
+    def __init__(
+        self, spec: LearnerSpec, columns: Iterable[Column], *, offload: bool = False, moves: bool = False
+    ) -> None:
         folders = {"reference": spec.model, "teacher": spec.teacher}
         self.models: dict[Column, PackedModel] = {
-            column: load_model(folder, spec.compute).to(spec.torch_device).eval().requires_grad_(False)
+            column: _load(folder, spec, exact=moves and column == "reference")
             for column in columns
             if (folder := folders[column]) is not None
         }
-
         self._device = spec.torch_device
         self._waiting = [values for model in self.models.values() for values in model.parameters() if offload]
         to_host(self._waiting)
@@ -46,6 +48,11 @@ class Scorers:
     def compute_of(self, column: Column) -> Compute:
         """Return what computes a column."""
         return partial(_logprobs, self.models[column])
+
+
+def _load(folder: Path, spec: LearnerSpec, *, exact: bool) -> PackedModel:
+    model = load_model(folder, spec.compute).eval()
+    return (model.requires_grad_(False) if exact else freeze(model)).to(spec.torch_device)
 
 
 def _logprobs(model: PackedModel, micro_batch: MicroBatch) -> Tensor:

@@ -30,6 +30,7 @@ class RunModels:
     rewards: tuple[ModelShape, ...] = ()
     roles: tuple[tuple[ModelShape, int], ...] = ()
     has_old: bool = False
+    reference_moves: bool = False
 
     @classmethod
     def of(cls, config: Config, read: ReadShape, *, learns: bool = True) -> RunModels:
@@ -52,4 +53,5 @@ class RunModels:
             rewards=rewards,
             roles=roles,
             has_old="old" in columns or config.learner.updates > 1,
+            reference_moves=algorithm.config.reference_every > 0,
         )

@@ -68,21 +68,23 @@ class Rank:
     def state(self) -> tuple[Item, ...]:
         """What the rank holds in every phase."""
         critic = used(Item("critic", total(state(self.critic)) if self.critic else 0))
-        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if self._waits else self._scorers)))
+        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if self._waits else sum(self._scorers))))
 
     @property
     def start(self) -> tuple[Item, ...]:
         """The load of a model: DeepSpeed moves the whole of it to the device before it shards it."""
-        is_in_4_bits = self.config.lora.rank > 0 and self.config.lora.load_in_4bit
-        loaded = self._loaded[is_in_4_bits:]  # quantized weights are never whole
-        return used(Item("whole model in float32", max((FLOAT32 * shape.parameters for shape in loaded), default=0)))
+        lora, width, critic = self.config.lora, self.policy.width, self.models.critic
+        policy = self.models.policy.frozen_bytes(width if lora.rank else FLOAT32)
+        is_quantized = bool(lora.rank and lora.load_in_4bit)  # and then never whole
+        loaded = [*([] if is_quantized else [policy]), *([FLOAT32 * critic.parameters] if critic else [])]
+        return used(Item("whole model", max([*loaded, *self._scorers], default=0)))
 
     @property
     def scoring(self) -> tuple[Item, ...]:
         """What columns before an update add."""
         passes = [forward(self.policy, has_gradient=False)] if self.models.has_old or self.frozen else []
         passes += [forward(self.critic, has_gradient=False)] if self.critic else []
-        lent = Item("frozen models", self._scorers if self._waits else 0)
+        lent = Item("frozen models", sum(self._scorers) if self._waits else 0)
         return used(lent, *max(passes, key=total, default=()))
 
     @property
@@ -108,18 +110,14 @@ class Rank:
         parts = (offloaded(self.policy), offloaded(self.critic) if self.critic else ())
         return used(
             Item("offloaded optimizer", sum(map(total, parts))),
-            Item("offloaded frozen models", self._scorers if self._waits else 0),
+            Item("offloaded frozen models", sum(self._scorers) if self._waits else 0),
         )
 
     @property
-    def _loaded(self) -> list[ModelShape]:
-        critic = [self.models.critic] if self.models.critic else []
-        return [self.models.policy, *critic, *self.frozen]
-
-    @property
-    def _scorers(self) -> int:
-        """Bytes of the frozen models; a reference of 4-bit weights moves to the policy's, and is float32 too."""
-        return sum(FLOAT32 * shape.parameters for shape in self.frozen)
+    def _scorers(self) -> list[int]:
+        """Bytes of each frozen model; a reference that moves is float32."""
+        width = FLOAT32 if self.models.reference_moves else self.policy.width
+        return [shape.frozen_bytes(width) for shape in self.frozen]
 
     @property
     def _waits(self) -> bool:
@@ -134,5 +132,5 @@ def on_cpu(rank: Rank) -> tuple[Item, ...]:
 
 def separate_scorers(rank: Rank) -> tuple[Item, ...]:
     """Return the memory of a process of frozen models alone."""
-    models = sum(FLOAT32 * shape.parameters for shape in rank.models.frozen)
+    models = sum(shape.frozen_bytes(rank.policy.width) for shape in rank.models.frozen)
     return used(Item("frozen models", models), *forward(replace(rank.policy, lora=LoraSection()), has_gradient=False))

@@ -67,6 +67,12 @@ class ModelShape:
         """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer."""
         return 2 * self.layers * self.keys * BFLOAT16
 
+    def frozen_bytes(self, width: int) -> int:
+        """Return the bytes of a model that is not trained: linear layers in a compute type of `width`, else float32."""
+        linear = sum(layer.inputs * layer.outputs * layer.count for layer in self.linears)
+        head = 0 if self.is_tied else self.embedding
+        return FLOAT32 * self.parameters - (FLOAT32 - width) * (linear + head)
+
     @property
     def with_scalar_head(self) -> ModelShape:
         """The same model with a head of size 1, as a critic or a reward model has it."""

@@ -68,12 +68,14 @@ class TrainedModel:
 
 
 def weights(model: TrainedModel) -> Item:
-    """Return the parameters: float32, and frozen ones of QLoRA in 4 bits."""
-    shape = model.shape
-    frozen = shape.parameters if model.lora.rank else 0
-    in_4_bits = shape.matrices if model.lora.rank and model.lora.load_in_4bit else 0
-    whole = model.trained + frozen - in_4_bits
-    return Item("parameters", FLOAT32 * model.shard(whole, 3) + int(in_4_bits * NF4_BYTES))
+    """Return the parameters: float32, those under adapters in the compute type, or in 4 bits."""
+    shape, trained = model.shape, FLOAT32 * model.trained
+    if not model.lora.rank:
+        return Item("parameters", model.shard(trained, 3))
+    if model.lora.load_in_4bit:
+        whole = trained + FLOAT32 * (shape.parameters - shape.matrices)
+        return Item("parameters", model.shard(whole, 3) + int(shape.matrices * NF4_BYTES))
+    return Item("parameters", model.shard(trained + shape.frozen_bytes(model.width), 3))
 
 
 def gradients(model: TrainedModel) -> Item:
@@ -183,7 +185,7 @@ def activations(model: TrainedModel) -> Item:
 
 def casts(model: TrainedModel, *, has_gradient: bool) -> Item:
     """Return autocast's 16-bit copies of the trained matrices, which live as long as the activations."""
-    is_kept = has_gradient and model.width == BFLOAT16 and model.stage < 3 and not model.lora.load_in_4bit
+    is_kept = has_gradient and model.width == BFLOAT16 and model.stage < 3 and not model.lora.rank
     return Item("16-bit copies", BFLOAT16 * model.shape.matrices if is_kept else 0)
 
 

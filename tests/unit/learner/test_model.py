@@ -3,8 +3,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from agentrl.learner.attention import tiles
 from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
-from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
+from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId
 from tests.tiny import tiny_gemma2, tiny_model
@@ -248,6 +249,19 @@ def test_a_mixture_of_experts_is_written_layer_by_layer_as_transformers_writes_i
     assert expert in tensors
     assert tensors.keys() == whole.keys()
     assert all(torch.equal(tensor, whole[name]) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("make", [tiny_model, partial(tiny_model, tie=False), partial(tiny_gemma2, vocab_size=320)])
+def test_a_frozen_model_takes_less_memory_and_no_bit_of_its_outputs_differs(tmp_path: Path, make: Any) -> None:
+    make(tmp_path)
+    model = load_model(tmp_path, torch.bfloat16).eval()
+    row = pack(batch(), build_trees(batch(), range(12))).to(CPU, torch.bfloat16)
+    with torch.no_grad():
+        expected = model(row)
+        assert torch.equal(freeze(model)(row), expected)
+    kept = {name for name, values in model.named_parameters() if values.dtype == torch.float32}
+    assert all("embed" in name or "norm" in name for name in kept), kept
+    assert not any(values.requires_grad for values in model.parameters())
 
 
 def test_a_folder_without_a_model_is_refused_by_name(tmp_path: Path):

@@ -81,7 +81,7 @@ def test_frozen_models_wait_in_cpu_memory_and_come_back_to_score() -> None:
     flags = {"algorithm__kl_coef": 0.1, "scorers__offload": "true"}
     offloaded = plan("Qwen2.5-0.5B", gpus(8), **APART, **flags)
     assert "frozen models" not in items(need(offloaded, "learner", Phase.UPDATE))
-    assert items(need(offloaded, "learner", Phase.SCORING))["frozen models"] > 1.8 * GIB
+    assert items(need(offloaded, "learner", Phase.SCORING))["frozen models"] > 1.1 * GIB
     assert items(need(offloaded, "CPU memory", Phase.UPDATE))["offloaded frozen models"] > 0
 
 

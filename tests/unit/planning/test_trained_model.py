@@ -15,7 +15,7 @@ from agentrl.config.schema import LearnerSection, LoraSection
 from agentrl.learner import heads
 from agentrl.learner.batch import build_trees
 from agentrl.learner.micro_batch import pack
-from agentrl.learner.model import ATTENTION, PackedModel, prepare
+from agentrl.learner.model import ATTENTION, PackedModel, freeze, prepare
 from agentrl.learner.sequence_parallel import SequenceGroup
 from agentrl.planning import trained_model
 from agentrl.planning.meta import shape_of
@@ -181,9 +181,18 @@ def test_adapters_have_gradients_and_moments_and_frozen_weights_none() -> None:
     of = shape("Qwen2.5-7B")
     model = trained(of, lora=LoraSection(rank=16))
     by_name = {item.name: item.nbytes for item in (*state(model), *update(model))}
-    assert by_name["parameters"] == 4 * (of.parameters + of.adapters(16))
+    assert by_name["parameters"] == of.frozen_bytes(2) + 4 * of.adapters(16)
     assert by_name["gradients"] == 4 * of.adapters(16)
     assert by_name["optimizer"] == 8 * of.adapters(16)
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_frozen_weights_take_the_bytes_of_a_frozen_model(tie: bool) -> None:
+    config = LlamaConfig(num_hidden_layers=2, **{**SIZES, "tie_word_embeddings": tie})
+    of, packed = shape_of(LlamaForCausalLM(config), config), PackedModel(LlamaForCausalLM(config), torch.bfloat16)
+    whole = sum(parameter.nbytes for parameter in packed.parameters())
+    assert of.frozen_bytes(4) == whole
+    assert of.frozen_bytes(2) == sum(parameter.nbytes for parameter in freeze(packed).parameters()) < 0.6 * whole
 
 
 @pytest.mark.parametrize(("optimizer", "bytes_per_parameter"), [("adamw", 8), ("adamw_8bit", 2)])

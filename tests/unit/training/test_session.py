@@ -268,10 +268,14 @@ async def test_a_checkpoint_that_fails_while_the_next_batch_is_sampled_ends_the_
     await run.step("update")
     run.learner.failure = LearnerError("the disk is full")
     await run.session.sample()
-    with pytest.raises(LearnerError, match="the disk is full") as raised:
+
+    async def sample() -> None:
         async with closing(run.session):
             await run.session.checkpoint()
             await run.session.sample()  # nothing more is sampled before an update
+
+    with pytest.raises(LearnerError, match="the disk is full") as raised:
+        await sample()
     assert not hasattr(raised.value, "__notes__")
     assert (run.learner.saves, run.session.saved_step) == (["step-000001"], 0)
 
