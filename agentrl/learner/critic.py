@@ -16,6 +16,7 @@ from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.part import Layout, Part
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import Updates, update_order
 from agentrl.learner.value_model import load_value_model
@@ -53,7 +54,12 @@ class Critic:
         self._clip, self._steps, self._layout = spec.critic.clip_value, spec.steps, layout
         self._section = spec.critic.optimizer(spec.learner)
         folder = spec.critic_model or spec.model
-        model = load_value_model(folder, spec.compute, gradient_checkpointing=spec.gradient_checkpointing)
+        model = load_value_model(
+            folder,
+            spec.compute,
+            gradient_checkpointing=spec.gradient_checkpointing,
+            sharding=Sharding.of(self._section, spec.compute),
+        )
         waits_in_cpu_memory = spec.scorers.offload and not self._section.offload
         self._model = DeepSpeedModel(model, self._section, offload=waits_in_cpu_memory)
 

@@ -26,6 +26,7 @@ from agentrl.learner.model import PackedModel, checkpoint_tensors
 from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
+from agentrl.learner.sharding import settings
 from agentrl.learner.shards import AVERAGE, StateFiles, named_state, write
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import gathered
@@ -233,20 +234,7 @@ def _is_finite(parameter: Tensor) -> bool:
 
 def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     """Return the DeepSpeed engine around the model."""
-    compute = model.compute
     if section.stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
-    zero: dict[str, Any] = {**section.deepspeed, "stage": section.stage}
-    if section.offload:
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    config = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": section.max_grad_norm if section.stage else 0.0,  # at stage 0, `step` clips
-        "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "torch_autocast": {"enabled": compute != torch.float32, "dtype": str(compute).removeprefix("torch.")},
-        "steps_per_print": None,
-    }
+    config = settings(section, model.compute)
     return deepspeed.initialize(model=model, optimizer=make_optimizer(model, section), config=config)[0]

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
+from torch import distributed as dist
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.algorithms.sample import plain_sequence
@@ -21,9 +24,12 @@ from agentrl.learner.batch import build_trees
 from agentrl.learner.heads import ActionLoss, logprobs
 from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.quantization import loading_options, set_compute
+from agentrl.learner.sharding import Sharding
 from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"
+FIRST_LAYERS = 2
+LOADING: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": ATTENTION}
 
 
 def attend(
@@ -97,23 +103,26 @@ def load_model(
     *,
     gradient_checkpointing: bool = False,
     quantized_on: torch.device | None = None,
+    sharding: Sharding | None = None,
 ) -> PackedModel:
     """Return the model in `folder`, with float32 parameters; `quantized_on` a device, those of its layers in 4 bits.
 
-    Raises ConfigError if it cannot be read or trained.
+    With `sharding` all ranks load it together. Raises ConfigError if it cannot be read or trained.
     """
     try:
+        if sharding is not None:
+            check_first_layers(AutoModelForCausalLM, folder, PackedModel)
         options = loading_options(quantized_on) if quantized_on else {}
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation=ATTENTION, **options
-        )
+        with sharding or nullcontext():
+            model = AutoModelForCausalLM.from_pretrained(folder, **LOADING, **options)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
     prepare(model, gradient_checkpointing=gradient_checkpointing)
     packed = PackedModel(model, compute)
     if quantized_on:
         model.train()  # in eval mode bitsandbytes repacks weights for a CPU, which then compute no gradient
-    check_packing(packed, folder)
+    if sharding is None:
+        check_packing(packed, folder)
     if quantized_on:
         set_compute(model, compute)
     return packed
@@ -128,6 +137,35 @@ def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
             module.p = 0.0
 
 
+def check_first_layers(auto: Any, folder: Path, kind: type[PackedModel], labels: int | None = None) -> None:
+    """Check the packing of the model's first layers, some of each kind, on rank 0: for one that no rank holds whole."""
+    if dist.get_rank():
+        return
+    config = AutoConfig.from_pretrained(folder, **({"num_labels": labels} if labels else {}))
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None) or []
+    layers = min(text.num_hidden_layers, max([FIRST_LAYERS, *(1 + kinds.index(kind) for kind in kinds)]))
+    if kinds:
+        text.layer_types = kinds[:layers]
+    text.num_hidden_layers = layers
+    with quiet():
+        model = auto.from_pretrained(folder, config=config, **LOADING)
+    prepare(model, gradient_checkpointing=False)
+    check_packing(kind(model, torch.float32), folder)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from reporting weights that a model does not have, or does not use."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def freeze(packed: PackedModel) -> PackedModel:
     """Stop the training of a model, in place, and round the weights of its linear layers to the compute type.
 
@@ -137,6 +175,9 @@ def freeze(packed: PackedModel) -> PackedModel:
     for module in packed.modules():
         if isinstance(module, nn.Linear) and module.weight is not embedding:
             module.to(packed.compute)
+            for parameter in module.parameters():
+                if hasattr(parameter, "ds_tensor"):
+                    parameter.ds_tensor.data = parameter.ds_tensor.data.to(packed.compute)
     return packed.requires_grad_(False)
 
 

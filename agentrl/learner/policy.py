@@ -18,6 +18,7 @@ from agentrl.learner.lr_schedule import learning_rate
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import freeze, load_model
 from agentrl.learner.part import Layout, Part
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import Updates, gathered, update_order
 from agentrl.losses.terms import Meter, means
@@ -30,6 +31,7 @@ def load_policy(spec: LearnerSpec) -> DeepSpeedModel:
         spec.compute,
         gradient_checkpointing=spec.gradient_checkpointing,
         quantized_on=spec.torch_device if spec.lora.load_in_4bit else None,
+        sharding=Sharding.of(spec.learner, spec.compute),
     )
     if spec.lora.rank:
         if not spec.lora.load_in_4bit:

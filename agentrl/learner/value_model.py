@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from agentrl.errors import ConfigError
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import ATTENTION, PackedModel, check_packing, prepare
+from agentrl.learner.model import LOADING, PackedModel, check_first_layers, check_packing, prepare, quiet
+from agentrl.learner.sharding import Sharding
 
 HEAD = "score"
 
@@ -39,29 +40,32 @@ class ValueModel(PackedModel):
         return values_BL
 
 
-def load_value_model(folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False) -> ValueModel:
+def load_value_model(
+    folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False, sharding: Sharding | None = None
+) -> ValueModel:
     """Return the model in `folder` with a head of size 1, with float32 parameters.
 
     A reward model (sequence classification with one label) keeps its head; on any other model the head is 0, so that
-    every first value is 0. Raises ConfigError if it cannot be read or trained.
+    every first value is 0. With `sharding` all ranks load it together. Raises ConfigError if it cannot be read or
+    trained.
     """
     _refuse_labels(folder)
-    transformers_log = logging.getLogger("transformers")
-    level = transformers_log.level
-    transformers_log.setLevel(logging.ERROR)  # it reports the new head as missing
+    auto = AutoModelForSequenceClassification
     try:
-        model, info = AutoModelForSequenceClassification.from_pretrained(
-            folder, num_labels=1, dtype=torch.float32, attn_implementation=ATTENTION, output_loading_info=True
-        )
+        if sharding is not None:
+            check_first_layers(auto, folder, ValueModel, labels=1)
+        with quiet(), sharding or nullcontext():
+            model, info = auto.from_pretrained(folder, num_labels=1, **LOADING, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no critic can be made from {folder}: {error}") from error
-    finally:
-        transformers_log.setLevel(level)
     prepare(model, gradient_checkpointing=gradient_checkpointing)
     packed = ValueModel(model, compute)
-    check_packing(packed, folder)  # a head of 0 would show nothing
+    if sharding is None:
+        check_packing(packed, folder)  # a head of 0 would show nothing
     if any(name.startswith(HEAD) for name in info["missing_keys"]):
-        nn.init.zeros_(getattr(model, HEAD).weight)
+        for values in (packed.head_weight, getattr(packed.head_weight, "ds_tensor", None)):
+            if values is not None:
+                nn.init.zeros_(values)
     return packed
 
 

@@ -72,12 +72,13 @@ class Rank:
 
     @property
     def start(self) -> tuple[Item, ...]:
-        """The load of a model: DeepSpeed moves the whole of it to the device before it shards it."""
-        lora, width, critic = self.config.lora, self.policy.width, self.models.critic
+        """The load of a model, of which a rank holds one tensor at a time at stage 3, and the whole below it."""
+        lora, width = self.config.lora, self.policy.width
         policy = self.models.policy.frozen_bytes(width if lora.rank else FLOAT32)
         is_quantized = bool(lora.rank and lora.load_in_4bit)  # and then never whole
-        loaded = [*([] if is_quantized else [policy]), *([FLOAT32 * critic.parameters] if critic else [])]
-        return used(Item("whole model", max([*loaded, *self._scorers], default=0)))
+        loaded = [] if is_quantized else [_loaded(self.policy, policy)]
+        loaded += [_loaded(self.critic, FLOAT32 * self.critic.shape.parameters)] if self.critic else []
+        return used(Item("loaded model", max([*loaded, *self._scorers], default=0)))
 
     @property
     def scoring(self) -> tuple[Item, ...]:
@@ -122,6 +123,10 @@ class Rank:
     @property
     def _waits(self) -> bool:
         return self.config.scorers.offload and self.config.device == "cuda"
+
+
+def _loaded(model: TrainedModel, whole: int) -> int:
+    return FLOAT32 * model.shape.largest if model.stage == 3 else whole
 
 
 def on_cpu(rank: Rank) -> tuple[Item, ...]:

@@ -13,7 +13,7 @@ from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.planning.hardware import Hardware
-from agentrl.planning.need import Fit, Phase
+from agentrl.planning.need import Fit
 from agentrl.planning.plan import Plan
 
 MOST_CHOSEN, MOST_CHANGES = 3, 4
@@ -105,9 +105,8 @@ def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Chang
 
 
 def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
-    """Return the nearest setting on 2, 4 or 8 times as many machines; None if no GPU can even load the model."""
-    is_loadable = all(need.fit is not Fit.EXCEEDS for need in plan.needs if need.phase is Phase.START)
-    if not machine.gpus or not is_loadable:
+    """Return the nearest setting on 2, 4 or 8 times as many machines."""
+    if not machine.gpus:
         return None
     for times in MORE_NODES:
         larger = together((machine.hosts or (machine,)) * times)

@@ -7,10 +7,11 @@ import pickle
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import numpy as np
 import torch
 
@@ -18,8 +19,11 @@ from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
+from agentrl.learner.model import load_model
 from agentrl.learner.policy_learner import PolicyLearner
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.value_model import load_value_model
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory
 from agentrl.weights.digest import tensor_digest
 from agentrl.weights.staging import StagedBucket
@@ -65,6 +69,27 @@ def train(job: Job, rank: int) -> list[tuple[list[StepReport], dict[str, torch.T
     for learner in learners(job, rank):
         reports = [learner.step(scored(learner, batch(3, 4, seed))) for seed in range(3)]
         out.append((reports, whole(learner), learner.logprobs([[1, 2, 3, 4], [5, 6, 7]])))
+    return out
+
+
+def sharded(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """Models as they are loaded at ZeRO stage 3: elements that the rank holds whole and as shards, whole values."""
+    first, *others = job.specs
+    [_] = learners(replace(job, specs=(first,)), rank)  # connects the ranks
+    out = []
+    for spec in others:
+        sharding = Sharding.of(spec.learner, spec.compute)
+        for load in (load_model, load_value_model):
+            try:
+                model = load(spec.model, spec.compute, sharding=sharding)
+            except AgentRLError as error:
+                out.append(("refused", str(error), 0))
+                continue
+            parameters = dict(model.named_parameters())
+            held = sum(values.numel() for values in parameters.values())
+            shards = sum(values.ds_tensor.numel() for values in parameters.values())
+            with deepspeed.zero.GatheredParameters([*parameters.values()]):
+                out.append((held, shards, {name: values.detach().clone() for name, values in parameters.items()}))
     return out
 
 
@@ -356,6 +381,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
     f.__name__: f
     for f in (
         train,
+        sharded,
         silence,
         poison,
         spoiled,

@@ -27,7 +27,7 @@ from agentrl.learner.batch import split_updates
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import update_order
 from tests.real.learner_ranks import Job
-from tests.tiny import tiny_model
+from tests.tiny import tiny_gemma2, tiny_model
 from tests.unit.learner.synthetic import (
     batch,
     plain_logprobs,
@@ -104,6 +104,28 @@ def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_n
             for got_row, expected_row in zip(logprobs, plain_logprobs, strict=True):
                 assert got_row == pytest.approx(expected_row, abs=1e-5)
     assert [report.optimizer_steps for report in alone[1][0]] == [2, 2, 2]
+
+
+def test_no_rank_holds_a_whole_model_while_it_loads_at_zero_stage_3(model: Path, tmp_path: Path):
+    rewards = reward_model(tmp_path / "rewards")
+    plain = AutoModelForCausalLM.from_pretrained(model).state_dict()
+    values = AutoModelForSequenceClassification.from_pretrained(rewards).state_dict()
+    new_head = {**values, "score.weight": torch.zeros(1, 64)}
+    kinds = [spec(folder, zero_stage=3) for folder in (model, rewards)]
+    for of_rank in run("sharded", tmp_path, spec(model), *kinds, ranks=2):
+        for (held, shards, loaded), expected in zip(of_rank, (plain, new_head, plain, values), strict=True):
+            size = sum(tensor.numel() for tensor in loaded.values())
+            assert (held, shards) == (0, -(-size // 2))
+            assert all(torch.equal(tensor, expected[name.removeprefix("model.")]) for name, tensor in loaded.items())
+
+
+def test_packing_is_checked_on_layers_of_every_kind_of_a_model_that_no_rank_holds_whole(model: Path, tmp_path: Path):
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    tiny_gemma2(good, num_hidden_layers=4, layer_types=["sliding_attention"] * 3 + ["full_attention"])
+    tiny_gemma2(bad, final_logit_softcapping=0.1)
+    [results] = run("sharded", tmp_path, spec(model), *(spec(folder, zero_stage=3) for folder in (good, bad)))
+    assert [held for held, *_ in results] == [0, 0, "refused", 0]  # a critic has no logits
+    assert "gemma2" in results[2][1]
 
 
 @pytest.mark.parametrize("zero", range(4))
