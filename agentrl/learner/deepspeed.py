@@ -188,7 +188,7 @@ class DeepSpeedModel:
     def save(self, folder: Path) -> None:
         """Write this rank's part of the exact training state: trained parameters, their optimizer and their EMA.
 
-        It is read where it lies, and so takes no GPU memory from engines that share the GPU.
+        State in CPU memory is read there, and so takes no GPU memory from engines that share the GPU.
         """
         write(self._state(), folder, dist.get_rank())
 

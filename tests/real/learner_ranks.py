@@ -76,7 +76,7 @@ def sharded(job: Job, rank: int) -> list[tuple[Any, ...]]:
     """Models as they are loaded at ZeRO stage 3: elements that the rank holds whole and as shards, whole values."""
     first, *others = job.specs
     [_] = learners(replace(job, specs=(first,)), rank)  # connects the ranks
-    out = []
+    out: list[tuple[Any, ...]] = []
     for spec in others:
         sharding = Sharding.of(spec.learner, spec.compute)
         for load in (load_model, load_value_model):
@@ -85,7 +85,7 @@ def sharded(job: Job, rank: int) -> list[tuple[Any, ...]]:
             except AgentRLError as error:
                 out.append(("refused", str(error), 0))
                 continue
-            parameters = dict(model.named_parameters())
+            parameters: dict[str, Any] = dict(model.named_parameters())
             held = sum(values.numel() for values in parameters.values())
             shards = sum(values.ds_tensor.numel() for values in parameters.values())
             with deepspeed.zero.GatheredParameters([*parameters.values()]):
