@@ -51,8 +51,9 @@ def _write_weights(tensors: Iterable[tuple[str, Tensor]], model: Path, mode: int
     """Write tensors as one file, or as files of about SHARD_BYTES with an index; so much is in CPU memory at once."""
     place: dict[str, int] = {}
     total = 0
-    for number, (shard, _) in enumerate(tensor_groups(tensors, SHARD_BYTES)):
-        save_file({name: tensor.contiguous().cpu() for name, tensor in shard}, model / f"{number}", {"format": "pt"})
+    on_cpu = ((name, tensor.contiguous().cpu()) for name, tensor in tensors)  # engines may use the GPU meanwhile
+    for number, (shard, _) in enumerate(tensor_groups(on_cpu, SHARD_BYTES)):
+        save_file(dict(shard), model / f"{number}", {"format": "pt"})
         # safetensors makes files that only the owner can read. Give this one the mode of any other new file.
         (model / f"{number}").chmod(mode)
         place |= dict.fromkeys((name for name, _ in shard), number)

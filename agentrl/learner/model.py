@@ -186,11 +186,17 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
-    with torch.no_grad():
-        packed_output = exact(pack(batch, build_trees(batch, range(2))).to(device, torch.float32)).view(2, 16)
-        model.set_attn_implementation("eager")  # sdpa ignores soft-capping
-        plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
-        model.set_attn_implementation(ATTENTION)
+    try:
+        with torch.no_grad():
+            packed_output = exact(pack(batch, build_trees(batch, range(2))).to(device, torch.float32)).view(2, 16)
+            model.set_attn_implementation("eager")  # sdpa ignores soft-capping
+            plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
+            model.set_attn_implementation(ATTENTION)
+    except (TypeError, RuntimeError) as error:
+        raise ConfigError(
+            f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: "
+            f"{error}. Choose another model."
+        ) from error
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
         raise ConfigError(

@@ -32,7 +32,8 @@ def settings(section: LearnerSection, compute: torch.dtype) -> dict[str, Any]:
 class Sharding:
     """A block in which `from_pretrained` divides each parameter among the ranks as soon as it is made (ZeRO stage 3).
 
-    Rank 0 reads the weights; a rank holds one whole module at a time. transformers asks for `config` and `is_zero3`.
+    A rank holds one whole module at a time, and maps the files. A mixture of experts, whose weights are converted, is
+    in its CPU memory as a whole meanwhile. transformers asks for `config` and `is_zero3`.
     """
 
     config: dict[str, Any]

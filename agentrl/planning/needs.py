@@ -105,7 +105,7 @@ def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     ranks, engines = (-(-count // hardware.nodes) for count in (config.learner.ranks, config.engine.count))
     processes = ranks * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
     base = Item("processes", int(processes * GIB))
-    for phase, items in ((Phase.START, (*rank.host, *rank.start)), (Phase.UPDATE, rank.host)):
+    for phase, items in ((Phase.START, (*rank.host, *rank.loading)), (Phase.UPDATE, rank.host)):
         if items:
             own = tuple(replace(item, nbytes=ranks * item.nbytes) for item in items)
             yield Need("CPU memory", hardware.nodes, phase, (*own, base), hardware.host_bytes)

@@ -72,13 +72,24 @@ class Rank:
 
     @property
     def start(self) -> tuple[Item, ...]:
-        """The load of a model, of which a rank holds one tensor at a time at stage 3, and the whole below it."""
+        """What the load of a model takes on a device: at stage 3 its share and one tensor, else all of it."""
         lora, width = self.config.lora, self.policy.width
         policy = self.models.policy.frozen_bytes(width if lora.rank else FLOAT32)
         is_quantized = bool(lora.rank and lora.load_in_4bit)  # and then never whole
         loaded = [] if is_quantized else [_loaded(self.policy, policy)]
         loaded += [_loaded(self.critic, FLOAT32 * self.critic.shape.parameters)] if self.critic else []
         return used(Item("loaded model", max([*loaded, *self._scorers], default=0)))
+
+    @property
+    def loading(self) -> tuple[Item, ...]:
+        """What the load of a model takes in CPU memory: all of it in float32, at stage 3 one tensor, or all experts."""
+        is_quantized = bool(self.config.lora.rank and self.config.lora.load_in_4bit)
+        trained = [*([] if is_quantized else [self.policy]), *([self.critic] if self.critic else [])]
+        loaded = [
+            _converted(model.shape) if model.stage == 3 else FLOAT32 * model.shape.parameters for model in trained
+        ]
+        loaded += [FLOAT32 * shape.parameters for shape in self.frozen]
+        return used(Item("loaded model", max(loaded, default=0)))
 
     @property
     def scoring(self) -> tuple[Item, ...]:
@@ -126,13 +137,20 @@ class Rank:
 
 
 def _loaded(model: TrainedModel, whole: int) -> int:
-    return FLOAT32 * model.shape.largest if model.stage == 3 else whole
+    sharded = FLOAT32 * (model.shard(model.shape.parameters, 3) + model.shape.largest)
+    return sharded if model.stage == 3 else whole
+
+
+def _converted(shape: ModelShape) -> int:
+    has_experts = shape.active < shape.parameters
+    return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest
 
 
 def on_cpu(rank: Rank) -> tuple[Item, ...]:
     """Return what the process of a rank on a CPU takes at its peak, above its imports."""
     staying = total((*rank.state, *(item for item in rank.update if item.name == "gradients")))
-    return (*rank.state, *rank.update, Item("heap", PROCESS + int(HEAP_SHARE * staying)))
+    working = (*rank.state, *rank.update, Item("heap", PROCESS + int(HEAP_SHARE * staying)))
+    return (*working, *used(Item("loading", max(0, total(rank.loading) - total(working)))))
 
 
 def separate_scorers(rank: Rank) -> tuple[Item, ...]:

@@ -38,7 +38,7 @@ class Session:
     `unstable_steps` counts the latest consecutive steps without an update because no gradient was finite.
     `warned` are the environments of which the user knows that they rewrite histories.
     `is_whole` is False while the learner is ahead of the journal, when a checkpoint would be inconsistent. `state` is
-    that of the algorithm after `step`. `saving` writes a checkpoint while engines sample.
+    that of the algorithm after `step`. `saving` writes the checkpoint of `saved_step` while engines sample.
     """
 
     config: Config
@@ -88,6 +88,7 @@ class Session:
         If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
         await self.saved()
+        self.stop.check()
         async with self.publisher.lock:
             with self.timer.phase("learn"):
                 if self.algorithm.requirements.columns:
@@ -133,13 +134,14 @@ class Session:
             )
 
     async def checkpoint(self) -> None:
-        """Begin to write a checkpoint, unless this step has one; `saved` waits for it. A failure stops the run."""
+        """Begin to write a checkpoint, once for each step; `saved` waits for it. A failure stops the run."""
         await self.saved()
         if self.saved_step == self.step or not self.is_whole:
             return
         with self.timer.phase("checkpoint"):
             self.journal.sync()
             self.metrics.sync()
+        self.saved_step = self.step
         self.saving = asyncio.create_task(self._save(self.step, dict(self.state)))
         self.saving.add_done_callback(self.stop.if_failed)
 
@@ -147,7 +149,6 @@ class Session:
         async with self.publisher.lock:  # an engine that was replaced gets its weights afterwards
             deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
             await self.learners.save(folder_of(self.folder.checkpoints, step), state, deadline_s)
-        self.saved_step = step
         for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
             self.view.note(f"an old checkpoint cannot be removed: {failure}")
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
-from transformers import MixtralConfig, MixtralForCausalLM
+from transformers import MixtralConfig, MixtralForCausalLM, StableLmConfig, StableLmForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -274,6 +274,13 @@ def test_a_sequence_that_begins_with_a_sampled_token_is_refused(model: PackedMod
     headless = plain_sequence(one.sample, one.ids.tolist(), prompt=0)
     with pytest.raises(LearnerError, match="begins with a sampled token"):
         pack([headless], build_trees([headless], [0]))
+
+
+def test_an_architecture_whose_attention_is_not_exchangeable_is_refused_by_name(tmp_path: Path):
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    StableLmForCausalLM(StableLmConfig(**sizes, num_attention_heads=2, num_key_value_heads=2)).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"\(stablelm\) has an architecture agentrl does not train yet: .*attention"):
+        load_model(tmp_path, torch.float32)
 
 
 def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from agentrl.algorithms import resolve
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.cluster.learners import Learners
-from agentrl.cluster.signals import Stop
+from agentrl.cluster.signals import Stop, Stopped
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError, RunError
@@ -252,11 +252,11 @@ async def test_a_checkpoint_is_written_while_the_next_batch_is_sampled_and_befor
     await asyncio.sleep(0)
     refill = asyncio.create_task(run.publications.lock.acquire())  # as for an engine that was replaced
     await asyncio.sleep(0)
-    assert (run.learner.saves, run.learner.script, run.session.saved_step) == (["step-000001"], ["update"], 0)
+    assert (run.learner.saves, run.learner.script) == (["step-000001"], ["update"])
     assert not refill.done()
     run.learner.written.set()
     await refill
-    assert (run.learner.script, run.session.saved_step) == (["update"], 1)
+    assert run.learner.script == ["update"]
     run.publications.lock.release()
     await update
     assert (run.learner.script, run.session.step) == ([], 2)
@@ -277,7 +277,36 @@ async def test_a_checkpoint_that_fails_while_the_next_batch_is_sampled_ends_the_
     with pytest.raises(LearnerError, match="the disk is full") as raised:
         await sample()
     assert not hasattr(raised.value, "__notes__")
-    assert (run.learner.saves, run.session.saved_step) == (["step-000001"], 0)
+    assert run.learner.saves == ["step-000001"]
+
+
+async def test_a_stop_while_an_update_waits_for_a_checkpoint_trains_nothing_more(run: Run) -> None:
+    await run.step("update")
+    run.learner.written.clear()
+    await run.session.checkpoint()
+    batch = await run.session.sample()
+    update = asyncio.create_task(run.session.update(batch))
+    await asyncio.sleep(0)
+    run.session.stop.call(Stopped("SIGINT"))
+    run.learner.written.set()
+    with pytest.raises(Stopped, match="SIGINT"):
+        await update
+    await run.session.close()
+    assert (run.learner.saves, run.session.step) == (["step-000001"], 1)
+
+
+async def test_a_checkpoint_that_was_cut_is_not_begun_again(run: Run) -> None:
+    await run.step("update")
+    run.learner.written.clear()
+    await run.session.checkpoint()
+    batch = await run.session.sample()
+    update = asyncio.create_task(run.session.update(batch))
+    await asyncio.sleep(0)
+    update.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await update
+    await run.session.close()
+    assert run.learner.saves == ["step-000001"]
 
 
 async def test_a_checkpoint_follows_a_sync_of_every_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
