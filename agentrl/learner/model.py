@@ -144,7 +144,7 @@ def check_first_layers(auto: Any, folder: Path, kind: type[PackedModel], labels:
     config = AutoConfig.from_pretrained(folder, **({"num_labels": labels} if labels else {}))
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None) or []
-    layers = min(text.num_hidden_layers, max([FIRST_LAYERS, *(1 + kinds.index(kind) for kind in kinds)]))
+    layers = min(text.num_hidden_layers, max([FIRST_LAYERS, *(1 + kinds.index(each) for each in kinds)]))
     if kinds:
         text.layer_types = kinds[:layers]
     text.num_hidden_layers = layers
@@ -193,16 +193,17 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
             model.set_attn_implementation(ATTENTION)
     except (TypeError, RuntimeError) as error:
-        raise ConfigError(
-            f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: "
-            f"{error}. Choose another model."
-        ) from error
+        raise _unknown(model, folder, str(error)) from error
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
-        raise ConfigError(
-            f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: its "
-            f"outputs over packed sequences are off by {difference:.3g}. Choose another model."
-        )
+        raise _unknown(model, folder, f"its outputs over packed sequences are off by {difference:.3g}")
+
+
+def _unknown(model: PreTrainedModel, folder: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: {why}. "
+        "Choose another model."
+    )
 
 
 def checkpoint_tensors(model: PreTrainedModel, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -73,23 +73,15 @@ class Rank:
     @property
     def start(self) -> tuple[Item, ...]:
         """What the load of a model takes on a device: at stage 3 its share and one tensor, else all of it."""
-        lora, width = self.config.lora, self.policy.width
-        policy = self.models.policy.frozen_bytes(width if lora.rank else FLOAT32)
-        is_quantized = bool(lora.rank and lora.load_in_4bit)  # and then never whole
-        loaded = [] if is_quantized else [_loaded(self.policy, policy)]
-        loaded += [_loaded(self.critic, FLOAT32 * self.critic.shape.parameters)] if self.critic else []
+        loaded = map(_loaded, self._trained)
         return used(Item("loaded model", max([*loaded, *self._scorers], default=0)))
 
     @property
     def loading(self) -> tuple[Item, ...]:
         """What the load of a model takes in CPU memory: all of it in float32, at stage 3 one tensor, or all experts."""
-        is_quantized = bool(self.config.lora.rank and self.config.lora.load_in_4bit)
-        trained = [*([] if is_quantized else [self.policy]), *([self.critic] if self.critic else [])]
-        loaded = [
-            _converted(model.shape) if model.stage == 3 else FLOAT32 * model.shape.parameters for model in trained
-        ]
-        loaded += [FLOAT32 * shape.parameters for shape in self.frozen]
-        return used(Item("loaded model", max(loaded, default=0)))
+        loaded = map(_loading, self._trained)
+        frozen = (FLOAT32 * shape.parameters for shape in self.frozen)
+        return used(Item("loaded model", max([*loaded, *frozen], default=0)))
 
     @property
     def scoring(self) -> tuple[Item, ...]:
@@ -126,6 +118,12 @@ class Rank:
         )
 
     @property
+    def _trained(self) -> list[TrainedModel]:
+        """Models with an optimizer that are whole for a moment, as quantized ones never are."""
+        is_quantized = bool(self.config.lora.rank and self.config.lora.load_in_4bit)
+        return [*([] if is_quantized else [self.policy]), *([self.critic] if self.critic else [])]
+
+    @property
     def _scorers(self) -> list[int]:
         """Bytes of each frozen model; a reference that moves is float32."""
         width = FLOAT32 if self.models.reference_moves else self.policy.width
@@ -136,12 +134,16 @@ class Rank:
         return self.config.scorers.offload and self.config.device == "cuda"
 
 
-def _loaded(model: TrainedModel, whole: int) -> int:
-    sharded = FLOAT32 * (model.shard(model.shape.parameters, 3) + model.shape.largest)
-    return sharded if model.stage == 3 else whole
+def _loaded(model: TrainedModel) -> int:
+    if model.stage == 3:
+        return FLOAT32 * (model.shard(model.shape.parameters, 3) + model.shape.largest)
+    return model.shape.frozen_bytes(model.width if model.lora.rank else FLOAT32)
 
 
-def _converted(shape: ModelShape) -> int:
+def _loading(model: TrainedModel) -> int:
+    shape = model.shape
+    if model.stage < 3:
+        return FLOAT32 * shape.parameters
     has_experts = shape.active < shape.parameters
     return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest
 

@@ -280,13 +280,19 @@ async def test_a_checkpoint_that_fails_while_the_next_batch_is_sampled_ends_the_
     assert run.learner.saves == ["step-000001"]
 
 
-async def test_a_stop_while_an_update_waits_for_a_checkpoint_trains_nothing_more(run: Run) -> None:
+async def waiting_update(run: Run) -> asyncio.Task[Any]:
+    """The second update, which waits for the checkpoint of the first: it is written once `written` is set."""
     await run.step("update")
     run.learner.written.clear()
     await run.session.checkpoint()
     batch = await run.session.sample()
     update = asyncio.create_task(run.session.update(batch))
     await asyncio.sleep(0)
+    return update
+
+
+async def test_a_stop_while_an_update_waits_for_a_checkpoint_trains_nothing_more(run: Run) -> None:
+    update = await waiting_update(run)
     run.session.stop.call(Stopped("SIGINT"))
     run.learner.written.set()
     with pytest.raises(Stopped, match="SIGINT"):
@@ -296,12 +302,7 @@ async def test_a_stop_while_an_update_waits_for_a_checkpoint_trains_nothing_more
 
 
 async def test_a_checkpoint_that_was_cut_is_not_begun_again(run: Run) -> None:
-    await run.step("update")
-    run.learner.written.clear()
-    await run.session.checkpoint()
-    batch = await run.session.sample()
-    update = asyncio.create_task(run.session.update(batch))
-    await asyncio.sleep(0)
+    update = await waiting_update(run)
     update.cancel()
     with pytest.raises(asyncio.CancelledError):
         await update
