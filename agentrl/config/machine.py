@@ -17,6 +17,7 @@ from pathlib import Path
 from agentrl.errors import ConfigError
 
 GIB = 2**30
+BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 TRAP = ("torchvision", "torchaudio", "torchcodec")
 PACKAGES = (
     "torch",
@@ -61,6 +62,8 @@ class Machine:
     bubblewrap: bool
     libnuma: bool
     packages: dict[str, str]
+    has_bfloat16: bool = True
+    """The CPU multiplies in bfloat16. One that does not emulates it, and is several times as fast in float32."""
     name: str = ""
     hosts: tuple[Machine, ...] = ()
     """The machines of a cluster; none for one machine."""
@@ -97,6 +100,7 @@ def detect(folder: Path | None = None) -> Machine:
         bubblewrap=shutil.which("bwrap") is not None,
         libnuma=_loads("libnuma.so.1"),
         packages={name: version for name in PACKAGES if (version := _version(name))},
+        has_bfloat16=_has_bfloat16(Path("/proc/cpuinfo").read_text()),
         name=socket.gethostname(),
     )
 
@@ -117,6 +121,7 @@ def together(hosts: Sequence[Machine]) -> Machine:
         docker=all(host.docker for host in hosts),
         bubblewrap=all(host.bubblewrap for host in hosts),
         libnuma=all(host.libnuma for host in hosts),
+        has_bfloat16=all(host.has_bfloat16 for host in hosts),
         hosts=tuple(hosts),
     )
 
@@ -151,6 +156,14 @@ def _cores() -> int:
         if len(words) == 2 and words[0] not in ("max", "-1"):
             cores = min(cores, max(1, math.ceil(int(words[0]) / int(words[1]))))
     return cores
+
+
+def _has_bfloat16(cpuinfo: str) -> bool:
+    """True if every CPU in /proc/cpuinfo multiplies in bfloat16, on x86 or on Arm."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    return all(
+        BFLOAT16.intersection(words.split()) for name, _, words in lines if name.strip() in ("flags", "Features")
+    )
 
 
 def _memory_gib() -> tuple[float, float]:

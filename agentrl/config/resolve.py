@@ -34,12 +34,13 @@ def resolve_run(config: Config, machine: Machine) -> Config:
     transfer = transfer_of(device, engine, lora)
     name = model.name or (HUB_DEFAULT if device == "cuda" else EMBEDDED)
     lr, max_tokens = SMALL if name == EMBEDDED else USUAL
+    dtype = "bfloat16" if device == "cuda" or machine.has_bfloat16 else "float32"
     update = {
         "device": device,
         "model": _with(
             model,
             name=name,
-            dtype="bfloat16" if model.dtype == "auto" else model.dtype,
+            dtype=dtype if model.dtype == "auto" else model.dtype,
             gradient_checkpointing=bool(model.gradient_checkpointing),
         ),
         "engine": engine,
@@ -137,7 +138,9 @@ def explain(config: Config, machine: Machine) -> str:
     sampled = f"{counted(engine.count, 'vLLM process', 'vLLM processes')} will sample from it"
     trained = f"{counted(learner.ranks, 'DeepSpeed process', 'DeepSpeed processes')} will train it"
     trained += f" at ZeRO stage {learner.stage}" if learner.stage else ""
-    model = f"The model is {config.model.name}: {sampled} and {trained} in {config.model.dtype}, {_sharing(config)}."
+    is_emulated = config.device == "cpu" and not machine.has_bfloat16
+    dtype = config.model.dtype + " (this CPU only emulates bfloat16)" * is_emulated
+    model = f"The model is {config.model.name}: {sampled} and {trained} in {dtype}, {_sharing(config)}."
     load = (
         f"Each of {counted(config.steps, 'step')} takes {counted(rollout.prompts, 'task')} x "
         f"{counted(rollout.group_size, 'episode')}, at most {rollout.max_tokens} new tokens per turn, and updates the "

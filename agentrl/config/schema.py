@@ -199,7 +199,9 @@ class ModelSection(Section):
     name: Annotated[str, Unset("SmolLM2-135M-Instruct without a GPU, else Qwen/Qwen2.5-0.5B-Instruct")] = Field(
         "", description="model: a folder, a checkpoint, a run or a hub id"
     )
-    dtype: Annotated[DType, Unset("bfloat16")] = Field("auto", description="compute type")
+    dtype: Annotated[DType, Unset("bfloat16, or float32 on a CPU that only emulates bfloat16")] = Field(
+        "auto", description="compute type"
+    )
     max_context: int = Field(
         1024, gt=0, description="maximum length of a sequence in tokens, prompt and answers together"
     )

@@ -81,6 +81,22 @@ def test_gpus_are_those_that_this_process_may_see(
     assert found[:1] in ((), (Gpu("A", 80.0),), (Gpu("B", 40.0),))
 
 
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_vnni\n", False),
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n", True),
+        ("processor\t: 0\nflags\t\t: fpu amx_bf16 amx_tile\n", True),
+        ("flags\t\t: fpu amx_bf16\n\nflags\t\t: fpu avx2\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16\n", True),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+    ],
+    ids=["avx512", "avx512_bf16", "amx", "one of two", "arm", "arm without"],
+)
+def test_bfloat16_is_an_instruction_of_every_cpu(cpuinfo: str, expected: bool) -> None:
+    assert machine._has_bfloat16(cpuinfo) is expected
+
+
 def test_a_broken_nvidia_smi_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'no driver'\nexit 9\n")

@@ -57,6 +57,16 @@ def test_a_laptop_gets_the_embedded_model_and_shared_memory() -> None:
     assert (config.engine.threads, config.learner.threads, config.engine.kv_cache_gib) == (8, 8, 2.0)
 
 
+def test_a_cpu_that_emulates_bfloat16_computes_in_float32() -> None:
+    emulating = dataclasses.replace(LAPTOP, has_bfloat16=False)
+    config = resolved(emulating)
+    assert config.model.dtype == "float32"
+    assert "train it in float32 (this CPU only emulates bfloat16), taking turns" in explain(config, emulating)
+    assert resolved(LAPTOP).model.dtype == "bfloat16"
+    assert resolved(emulating, {"model.dtype": "bfloat16"}).model.dtype == "bfloat16"
+    assert resolved(dataclasses.replace(ONE_GPU, has_bfloat16=False)).model.dtype == "bfloat16"
+
+
 @pytest.mark.parametrize("key", ["engine.threads", "learner.threads"])
 def test_more_threads_than_cores_are_refused(key: str) -> None:
     assert resolved(LAPTOP, {key: "8"})
