@@ -3,10 +3,12 @@
     python -m benchmarks.curves --task math --algorithms grpo rloo --out runs/curves --figure docs/learning/algorithms
     python -m benchmarks.curves --task guess --algorithms grpo "grpo --learner.min_lr_ratio 0"
 
-An algorithm may bring flags of `agentrl train`. FIGURE.json holds the outcome of every run that has ended, which is not
-repeated, also where its folder is gone; its checkpoints are removed. A run that was stopped is resumed. The command may
-therefore be stopped at any time and called again, on another machine too; `--minutes` stops it between runs. `--jobs`
-shares the cores among runs at the same time. It draws FIGURE.svg and writes the table FIGURE.md.
+An algorithm may bring flags of `agentrl train`; one that names nodes, such as "grpo --engine.nodes right
+--learner.nodes left", runs on hosts of these names, which are namespaces of this machine, with root. FIGURE.json holds
+the outcome of every run that has ended, which is not repeated, also where its folder is gone; its checkpoints are
+removed. A run that was stopped is resumed. The command may therefore be stopped at any time and called again, on
+another machine too; `--minutes` stops it between runs. `--jobs` shares the cores among runs at the same time. It draws
+FIGURE.svg and writes the table FIGURE.md.
 """
 
 from __future__ import annotations
@@ -19,19 +21,23 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
 import msgspec
 
+from agentrl.config.embedded import cache_folder
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import write_atomic
 from agentrl.records.manifest import cpu_name
 from agentrl.report.summary import read
 from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, y_of
+from tests.cluster.hosts import hosts
 
 GOAL = 0.7
 SPENT = ("steps", "seconds")
@@ -44,10 +50,12 @@ CALCULATOR = (
 TASKS = {
     "guess": ("--env", "guess", "--eval.every", "5", "--eval.samples", "8"),
     "math": ("--env", "math", "--eval.every", "5", "--eval.samples", "8"),
+    "short": ("--env", "math", "--steps", "15", "--eval.every", "5", "--eval.samples", "4"),
     "tools": ("--env", "math", *CALCULATOR),
     "agent": ("--env", "examples/calculator_agent.py", *CALCULATOR),
 }
-"""`tools` and `agent` are the same tasks and prompts, played step by step and by an agent of openai-agents."""
+"""`short` is the beginning of `math`; `tools` and `agent` are the same tasks, played step by step and by an agent of
+openai-agents."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,8 @@ def run_all(
         folder = folder_of(out, task, algorithm, seed)
         if not has_ended(folder):
             print(f"{folder}: {'resumed' if RunFolder(folder).is_training else 'started'}", flush=True)
-            subprocess.run(["nice", sys.executable, "-m", "agentrl", *words(task, algorithm, seed, folder)], check=True)
+            with command(algorithm) as prefix:
+                subprocess.run([*prefix, *words(task, algorithm, seed, folder)], check=True)
         ended.add(Outcome.of(algorithm, seed, RunFolder(folder)))
         shutil.rmtree(RunFolder(folder).checkpoints)  # gigabytes each, and the run is not repeated
 
@@ -117,6 +126,22 @@ def run_all(
             one.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def command(algorithm: str) -> Iterator[list[str]]:
+    """Yield how `agentrl` is called: here, or on the first of the hosts that the flags of the algorithm name."""
+    given = algorithm.split()
+    names = list(dict.fromkeys(name for key, name in pairwise(given) if key.endswith(".nodes")))
+    agentrl = ["nice", sys.executable, "-m", "agentrl"]
+    if not names:
+        yield agentrl
+        return
+    with hosts(*names) as (head, *others):
+        head.start_ray(head.name)
+        for other in others:
+            other.join_ray(head, other.name)
+        yield head.command("env", f"AGENTRL_CACHE={cache_folder()}", *agentrl)
 
 
 def words(task: str, algorithm: str, seed: int, folder: Path) -> list[str]:
@@ -177,6 +202,7 @@ def main() -> None:
         "--figure", type=Path, default=Path("runs/curves/figure"), help="figure, outcomes and table, without an ending"
     )
     args = parser.parse_args()
+    args.out = args.out.absolute()
     if not 1 <= args.jobs <= (cores := len(os.sched_getaffinity(0))):
         parser.error(f"--jobs must be between 1 and the {cores} cores of this machine, not {args.jobs}")
     ended = Outcomes(args.figure.with_suffix(".json"), args.task)

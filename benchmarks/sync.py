@@ -76,9 +76,11 @@ class Load:
 
 
 @asynccontextmanager
-async def at_work(config: Config, model: Path) -> AsyncIterator[tuple[Actors, Publications]]:
-    """Start a run's actors and publish once, which calibrates the canary."""
-    with tempfile.TemporaryDirectory() as out:
+async def at_work(
+    config: Config, model: Path, shared: Path | None = None
+) -> AsyncIterator[tuple[Actors, Publications]]:
+    """Start a run's actors and publish once, which calibrates the canary. Run folders of several hosts are `shared`."""
+    with tempfile.TemporaryDirectory(dir=shared) as out:
         async with actors(config, model, RunFolder(Path(out)), Stop(), PhaseTimer(), print) as team:
             publisher = publisher_of(config, model, team)
             team.engines.watch(publisher.refill)

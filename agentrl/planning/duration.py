@@ -183,10 +183,9 @@ def _optimizer_s(model: TrainedModel, hardware: Hardware) -> float:
 
 def publication_s(rank: Rank, engine: ServedModel, hardware: Hardware) -> float:
     """Return the seconds in which the weights reach the engines."""
-    policy, ranks = rank.policy, rank.config.learner.ranks
+    policy, ranks, nbytes = rank.policy, rank.config.learner.ranks, rank.published
     if rank.config.lora.publish == "adapter":
-        return policy.width * policy.trained / PCIE_RATE
-    nbytes = policy.width * policy.shape.parameters
+        return nbytes / PCIE_RATE
     if rank.config.engine.placement == "colocate":
         sent = 2 * nbytes / (hardware.kind.memory_rate * MEMORY_SHARE)
     else:

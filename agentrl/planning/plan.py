@@ -12,6 +12,7 @@ from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit, Need
 from agentrl.planning.needs import needs_of
+from agentrl.planning.ranks import Rank
 
 PROMPT_TOKENS = 256
 """Tokens of a prompt, for the seconds; memory is planned for sequences of `model.max_context`."""
@@ -46,6 +47,11 @@ class Plan:
     def seconds(self) -> tuple[Seconds, ...]:
         """Seconds of a step by phase."""
         return seconds_of(self.config, self.models, self.hardware, self.prompt_tokens)
+
+    @property
+    def published(self) -> int:
+        """Bytes that the engines receive after a step."""
+        return Rank(self.config, self.models).published if self.models.learns else 0
 
     @property
     def step_s(self) -> float:

@@ -98,11 +98,17 @@ class Rank:
         return max(parts, key=total)
 
     @property
+    def published(self) -> int:
+        """The bytes of what the engines receive in a publication."""
+        is_adapter = self.config.lora.publish == "adapter"
+        return self.policy.width * (self.policy.trained if is_adapter else self.policy.shape.parameters)
+
+    @property
     def publication(self) -> tuple[Item, ...]:
         """Buckets, and one tensor that is gathered or merged in float32 and cast."""
         config, width = self.config, self.policy.width
         if config.lora.publish == "adapter":
-            return used(Item("adapter", width * self.policy.trained))
+            return used(Item("adapter", self.published))
         largest = self.models.policy.largest
         is_made = self.policy.stage == 3 or config.lora.rank > 0
         bucket = max(config.weights.bucket_mib << 20, largest * width)

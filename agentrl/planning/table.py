@@ -15,6 +15,7 @@ from agentrl.planning.need import MARGIN, Fit, Item, Need
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import Change, Remedy
 
+MIB = 1 << 20
 SHOWN = 3
 """The largest items of a need that the text names."""
 
@@ -22,6 +23,8 @@ SHOWN = 3
 def text_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] = ()) -> str:
     """Return the text of a plan; `chosen` are the values that were left to the plan and make it fit."""
     lines = [*_head(plan, chosen), "", *_memory(plan)]
+    if plan.published:
+        lines += ["", _published(plan)]
     if plan.seconds:
         lines += ["", *_seconds(plan)]
     lines += ["", *_verdict(plan, found)]
@@ -42,6 +45,7 @@ def json_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] =
             "needs": needs,
             "seconds": {one.phase.value: round(one.seconds, 3) for one in plan.seconds},
             "step_s": round(plan.step_s, 3),
+            "published": plan.published,
             "fit": plan.fit.value,
             "remedies": [{"nodes": one.nodes, "flags": list(map(str, one.changes))} for one in found],
         },
@@ -86,6 +90,12 @@ def _items(need: Need) -> str:
     rest = sum(item.nbytes for item in largest[len(shown) :])
     shown = [*shown, Item("other", rest)] if rest else shown
     return ", ".join(f"{item.name} {item.nbytes / GIB:.1f}" for item in shown)
+
+
+def _published(plan: Plan) -> str:
+    lora = plan.config.lora
+    adapters = f" as adapters of rank {lora.rank} ({lora.targets})" if lora.publish == "adapter" else ""
+    return f"each publication: {plan.published / MIB:,.1f} MiB{adapters}"
 
 
 def _seconds(plan: Plan) -> Iterator[str]:

@@ -98,6 +98,23 @@ def test_prompts_and_responses_change_the_seconds(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
+    ("lora", "published"),
+    [
+        ([], "942.3 MiB"),
+        (["--lora.rank", "16"], "16.8 MiB as adapters of rank 16 (all-linear)"),
+        (["--lora.rank", "64"], "67.1 MiB as adapters of rank 64 (all-linear)"),
+        (["--lora.rank", "16", "--lora.targets", "q_proj,v_proj"], "2.1 MiB as adapters of rank 16 (q_proj,v_proj)"),
+        (["--lora.rank", "16", "--lora.publish", "merged"], "942.3 MiB"),
+    ],
+)
+def test_the_plan_tells_the_bytes_of_a_publication(
+    lora: list[str], published: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = printed(capsys, "Qwen/Qwen2.5-0.5B-Instruct", "--gpus", "1", *lora)
+    assert f"\neach publication: {published}\n" in text
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--gpus", "0"], "argument --gpus: must be a whole number above 0, got '0'"),
