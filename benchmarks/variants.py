@@ -1,10 +1,11 @@
 """Learner seconds, memory and publication of PPO and LoRA against GRPO that trains all weights, on one batch.
 
-python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [--rank 16]; the last line is the figures
-as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so that no
-sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its optimizer;
-the critic is as large as the policy. Then GRPO trains the batch in four, two and one micro-batch: memory per token is
-the slope of the peak over the tokens of a micro-batch.
+python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [--rank 16] [--run RUN]; the last line is
+the figures as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so
+that no sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its
+optimizer; the critic is as large as the policy. Then GRPO trains the batch in four, two and one micro-batch: memory per
+token is the slope of the peak over the tokens of a micro-batch. With `--run`, PPO and GRPO also train stored batches of a
+run of that model, each with its own credit: there GRPO skips the groups without a signal, which PPO trains.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import asyncio
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +27,32 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from agentrl.algorithms.sample import TrainSequence
+from agentrl.algorithms.driver import assign
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
 from agentrl.learner.batch import build_trees
 from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
+from agentrl.metrics.trackers import read_steps
+from agentrl.records.folder import RunFolder
+from agentrl.training.replay import ReplayPlan, stored_batches
+from agentrl.types import Group
 from benchmarks.arms import Arm, threads
 from benchmarks.learner import LR, Shape, free_port, samples
 from benchmarks.memory import forget_peak, peak_bytes
 from benchmarks.timing import alternated, column, last_line, median
 
 MIB = 1 << 20
+SIDES = ("grpo", "ppo")
 
 
 class Variant:
     """A learner on one batch."""
 
-    def __init__(self, spec: LearnerSpec, batch: list[TrainSequence]) -> None:
+    def __init__(self, spec: LearnerSpec, batch: list[TrainSequence], stored: Sequence[Sequence[Group]] = ()) -> None:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         keep_freed_memory()
         self._learner = PolicyLearner(spec, 0, 1, "127.0.0.1", free_port())
@@ -52,6 +62,7 @@ class Variant:
             for sequence, row in zip(batch, rows, strict=True)
         ]
         self._has_critic = spec.algorithm.name == "ppo"
+        self._algorithm, self._stored = make_algorithm(spec.algorithm, spec.run), cycle(stored)
 
     def step(self) -> dict[str, float]:
         """Train once; `peak_mib` is the most resident memory of the process during the step."""
@@ -70,6 +81,16 @@ class Variant:
             row.with_columns(values=values[index], returns=values[index] + row.columns.advantages)
             for index, row in enumerate(self._batch)
         ]
+
+    def real_step(self) -> dict[str, float]:
+        """Credit and train the next stored batch."""
+        samples, started = samples_of(next(self._stored)), time.perf_counter()
+        if columns := sorted(self._algorithm.requirements.columns):
+            scores = self._learner.score(train_sequences(samples), columns)
+            attach(samples, {column: [rows[index] for index in sorted(rows)] for column, rows in scores.items()})
+        assign(self._algorithm, samples)
+        self._learner.step(train_sequences(samples))
+        return {"seconds": time.perf_counter() - started}
 
     def publication(self) -> dict[str, float]:
         """Stage the weights for the engines once."""
@@ -99,10 +120,15 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
     model = locate(args.model)
     batch = samples(AutoConfig.from_pretrained(model).vocab_size, args.shape)
     specs = variants(model, args.rank)
-    arms = {name: Arm(Variant, spec, batch, env=threads()) for name, spec in specs.items()}
+    stored = _stored(args.run, args.batches) if args.run else []
+    arms = {name: Arm(Variant, spec, batch, stored, env=threads()) for name, spec in specs.items()}
     steps = {name: (lambda arm=arm: arm.acall("step")) for name, arm in arms.items()}
     stages = {name: (lambda arm=arm: arm.acall("publication")) for name, arm in arms.items() if name != "ppo"}
     taken, published = await alternated(args.rounds, steps), await alternated(args.rounds, stages)
+    real: dict[str, list[dict[str, float]]] = {}
+    if stored:  # the warm-up takes the first of them
+        real_steps = {name: (lambda arm=arms[name]: arm.acall("real_step")) for name in SIDES}
+        real = await alternated(len(stored), real_steps)
     for arm in arms.values():
         arm.close()
     seconds = {name: column(rows, "seconds") for name, rows in taken.items()}
@@ -111,6 +137,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "rounds": args.rounds,
         "rank": args.rank,
         "ppo_to_grpo": _ratio(taken["ppo"], taken["grpo"]),
+        **_real(real),
         "lora_to_grpo": _ratio(taken["lora"], taken["grpo"]),
         "seconds": seconds,
         "peak_mib": {name: column(rows, "peak_mib") for name, rows in taken.items()},
@@ -118,6 +145,20 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "published_mib": {name: column(rows, "mib") for name, rows in published.items()},
         "kib_per_token": _kib_per_token(specs["grpo"], batch),
     }
+
+
+def _stored(run: Path, count: int) -> list[list[Group]]:
+    """Return the groups of `count` steps of a run, from the first to the last."""
+    folder = RunFolder(run)
+    steps = read_steps(folder)
+    picked = {round(index * (len(steps) - 1) / max(1, count - 1)) for index in range(min(count, len(steps)))}
+    return list(stored_batches(folder, ReplayPlan(0, tuple(steps[index] for index in sorted(picked)))))
+
+
+def _real(taken: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Return PPO's seconds over all stored batches to GRPO's, if there are any."""
+    whole = {name: sum(row["seconds"] for row in rows) for name, rows in taken.items()}
+    return {"ppo_to_grpo_real": whole["ppo"] / whole["grpo"], "real_batches": len(taken["ppo"])} if whole else {}
 
 
 def _ratio(rows: list[dict[str, float]], others: list[dict[str, float]]) -> float:
@@ -146,6 +187,8 @@ def main() -> None:
         "--shape", type=Shape.of, default=Shape(16, 8, 35), metavar="GROUPSxMEMBERSxPROMPT", help="the batch"
     )
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters")
+    parser.add_argument("--run", type=Path, help="run whose batches PPO and GRPO train too")
+    parser.add_argument("--batches", type=int, default=8, help="number of its batches")
     print(last_line("variants", asyncio.run(measure(parser.parse_args()))))
 
 
