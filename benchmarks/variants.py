@@ -4,8 +4,8 @@ python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [-
 the figures as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so
 that no sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its
 optimizer; the critic is as large as the policy. Then GRPO trains the batch in four, two and one micro-batch: memory per
-token is the slope of the peak over the tokens of a micro-batch. With `--run`, PPO and GRPO also train stored batches of a
-run of that model, each with its own credit: there GRPO skips the groups without a signal, which PPO trains.
+token is the slope of the peak over the tokens of a micro-batch. With `--run`, PPO and GRPO also train stored batches of
+a run of that model, each with its own credit: there GRPO skips the groups without a signal, which PPO trains.
 """
 
 from __future__ import annotations
