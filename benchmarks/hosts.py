@@ -103,7 +103,7 @@ def receiving(host: Host) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n", "the other host does not receive"
+            assert b"ready\n" in process.stdout, "the other host does not receive"
             yield
         finally:
             process.kill()
