@@ -50,9 +50,9 @@ $(STACK): | $(BIN)/python
 	$(if $(filter cpu,$(EXTRA)),$(PIP) uninstall --yes --quiet torchvision torchaudio torchcodec)
 	touch $@
 
-# The adapters with the libraries that they wrap, and frameworks of agents: only tests need them all.
+# The adapters with the libraries that they wrap, frameworks of agents, and Ray's jobs: only tests need them all.
 $(ADAPTED): | $(STACK)
-	$(PIP) install $(FLAGS) -e '.[agents]' $(ADAPTERS)
+	$(PIP) install $(FLAGS) -e '.[agents,cluster]' $(ADAPTERS)
 	touch $@
 
 # verifiers pins other versions of mcp and openai than the training stack: each of its versions has an interpreter.
