@@ -37,6 +37,12 @@ RENAMED = {
     "engine.max_sequences": "engine.max_num_seqs",
 }
 """Keys of earlier versions, which are refused, and their present names."""
+ABSENT = {
+    "liger": "agentrl has no Liger kernels: it computes logits in chunks",
+    "ring_att": "agentrl has no ring attention: set learner.sequence_parallel for long sequences",
+    "context_parallel": "agentrl has no context parallelism: set learner.sequence_parallel for long sequences",
+}
+"""What other frameworks have and agentrl does not, by a part of the names of its keys there."""
 
 # Keys that do not affect what a run learns; a resume may change them.
 RESUMABLE = re.compile(
@@ -87,6 +93,11 @@ def keys_in(section: str) -> list[str]:
 def renamed(name: str) -> str:
     """Return the present name of a key of an earlier version, which may lack its section; "" if there is none."""
     return next((now for old, now in RENAMED.items() if name in (old, old.rpartition(".")[2])), "")
+
+
+def absence_of(name: str) -> str:
+    """Return what agentrl has in place of a feature of other frameworks; "" for a key that names none."""
+    return next((why for part, why in ABSENT.items() if part in name.lower()), "")
 
 
 def value_of(config: Config, key: str) -> Any:

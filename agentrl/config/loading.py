@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys, keys_in, option_tables, renamed
+from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, absence_of, key_of, keys, keys_in, option_tables, renamed
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
@@ -249,6 +249,8 @@ def _unknown(setting: Setting) -> str:
     if section and section not in sections:
         return f"unknown section {section!r} ({setting.source}).{did_you_mean(section, sections)}"
     unknown = f"unknown key {key!r} ({setting.source})."
+    if why := absence_of(key):
+        return f"{unknown} {why}."
     if namesakes := [k for k in known if k.rpartition(".")[2] == name]:
         return f"{unknown} Did you mean {' or '.join(map(repr, namesakes))}?"
     if section:

@@ -106,6 +106,12 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
             f"an engine with engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} needs {per_engine} "
             f"GPUs of one machine; the largest has {largest}: lower one of them"
         )
+    elif engine.count > (most := sum(len(host.gpus) // per_engine for host in machine.hosts or (machine,))):
+        yield (
+            f"the machines have room for {counted(most, 'engine')} with engine.tensor_parallel "
+            f"{engine.tensor_parallel}{_by_stages(engine)}, each on the GPUs of one machine, not for engine.count "
+            f"{engine.count}: change one of them"
+        )
     if is_shared and config.rollout.max_staleness > 0:
         yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
     if transfer != transfer_of("cuda", engine, config.lora):

@@ -12,18 +12,31 @@ from agentrl.errors import ConfigError
 
 KEYS = {"stage": "learner.zero_stage", "offload_optimizer": "learner.offload", "cpu_offload": "learner.offload"}
 """Options that a key of the run sets."""
+CUDA = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients", "zenflow")
+"""Options whose kernels need a GPU: ZeRO++ and ZenFlow."""
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for what DeepSpeed's `zero_optimization` does not have or take, or what a key sets."""
+def check_options(options: Mapping[str, Any], device: str = "cuda") -> None:
+    """Raise ConfigError for what DeepSpeed's `zero_optimization` does not have or take, or what a key sets.
+
+    Raises it also for what needs a GPU on a CPU, and for parameters on NVMe, which cannot be read for the digest of a
+    step.
+    """
     if not options:
         return
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # takes seconds
 
     check_passed("learner.deepspeed", options, "zero_optimization", DeepSpeedZeroConfig.model_fields, KEYS)
+    if device == "cpu" and (found := [name for name in CUDA if options.get(name)]):
+        raise ConfigError(f"learner.deepspeed sets {found[0]}, whose kernels need a GPU: leave it out")
     try:
-        DeepSpeedZeroConfig(**options)
+        config = DeepSpeedZeroConfig(**options)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ConfigError(f"learner.deepspeed: {where}: {first['msg']}, got {first['input']!r}") from None
+    if config.offload_param is not None and config.offload_param.device == "nvme":
+        raise ConfigError(
+            "learner.deepspeed sets offload_param.device nvme, and every step reads the weights for its digest, which "
+            "DeepSpeed does not allow on NVMe: set it to cpu"
+        )

@@ -70,7 +70,7 @@ class RunInputs:
         check_roles(config, [one.roles for one in tried])
         check_vllm_options(config.engine.vllm)
         if algorithm:
-            check_deepspeed_options(config.learner.deepspeed)
+            check_deepspeed_options(config.learner.deepspeed, config.device)
         model = locate(config.model.name)
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")

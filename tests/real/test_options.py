@@ -23,6 +23,7 @@ pytestmark = pytest.mark.real
         ({"max_num_batched_token": 1}, "Did you mean 'max_num_batched_tokens'"),
         ({"max_num_seqs": 1}, "engine.max_num_seqs does: set that key instead"),
         ({"logprobs_mode": "raw_logprobs"}, "whose value agentrl needs"),
+        ({"data_parallel_size": 2}, "whose value agentrl needs"),
     ],
 )
 def test_options_that_vllm_lacks_or_agentrl_sets_are_refused(options: dict[str, Any], message: str) -> None:
@@ -36,11 +37,21 @@ def test_options_that_vllm_lacks_or_agentrl_sets_are_refused(options: dict[str, 
         ({"reduce_bucket": 1}, "Did you mean 'reduce_bucket_size'"),
         ({"stage": 3}, "learner.zero_stage does: set that key instead"),
         ({"overlap_comm": "perhaps"}, "learner.deepspeed: overlap_comm: .* got 'perhaps'"),
+        ({"offload_param": {"device": "nvme", "nvme_path": "/x"}}, "offload_param.device nvme, .*: set it to cpu"),
     ],
 )
 def test_options_that_deepspeed_lacks_or_agentrl_sets_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         deepspeed.check_options(options)
+
+
+def test_kernels_of_deepspeed_that_need_a_gpu_are_refused_on_a_cpu() -> None:
+    for name in deepspeed.CUDA:
+        options = {name: {"topk_ratio": 0.1} if name == "zenflow" else True}
+        deepspeed.check_options(options, "cuda")
+        with pytest.raises(ConfigError, match=f"sets {name}, whose kernels need a GPU: leave it out"):
+            deepspeed.check_options(options, "cpu")
+    deepspeed.check_options({"zero_quantized_weights": False}, "cpu")
 
 
 def test_every_option_that_agentrl_sets_is_one_of_vllm_s() -> None:

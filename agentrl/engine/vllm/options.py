@@ -33,8 +33,22 @@ OURS = {
     "weight_transfer_config",
     "disable_log_stats",
     "max_loras",
+    "nnodes",
+    "node_rank",
+    "data_parallel_size",
+    "data_parallel_rank",
+    "data_parallel_start_rank",
+    "data_parallel_size_local",
+    "data_parallel_address",
+    "data_parallel_rpc_port",
+    "data_parallel_hybrid_lb",
+    "data_parallel_external_lb",
+    "data_parallel_multi_port_external_lb",
+    "data_parallel_backend",
+    "prefill_context_parallel_size",
+    "decode_context_parallel_size",
 }
-"""Options whose values the exchange of weights and tokens needs."""
+"""Options whose values the exchange of weights and tokens needs, and those of processes that agentrl places."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -76,6 +76,8 @@ def test_a_name_that_is_a_number_stays_text() -> None:
         ("learner", "'learner' (--learner) is a section, not a key"),
         ("zzzzzz", "`agentrl config` lists every key"),
         ("rollout.prompts.x", "unknown section 'rollout.prompts'"),
+        ("learner.use_liger_kernel", "(--learner.use_liger_kernel). agentrl has no Liger kernels"),
+        ("ring_attn_size", "no ring attention: set learner.sequence_parallel for long sequences."),
     ],
 )
 def test_an_unknown_flag_is_refused_with_the_nearest_key(name: str, suggestion: str) -> None:

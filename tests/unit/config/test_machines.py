@@ -49,3 +49,18 @@ def test_an_engine_must_fit_one_machine() -> None:
     with pytest.raises(ConfigError, match="tensor_parallel 6 needs 6 GPUs of one machine; the largest has 4"):
         resolve_run(config, cluster)
     assert resolve_run(Config.model_validate({"engine": {"tensor_parallel": 4}}), cluster).engine.tensor_parallel == 4
+
+
+def test_engines_that_fit_together_but_on_no_machine_are_refused() -> None:
+    cluster = together([replace(FOUR_GPUS, name=name) for name in ("one", "two")])
+    keys = {"engine": {"tensor_parallel": 3, "placement": "separate"}, "learner": {"ranks": 2}}
+    two = Config.model_validate(keys | {"engine": {**keys["engine"], "count": 2}})
+    assert resolve_run(two, cluster).engine.count == 2
+    four = [replace(FOUR_GPUS, name=str(number), gpus=FOUR_GPUS.gpus[:2]) for number in range(4)]
+    message = (
+        "room for 2 engines with engine.tensor_parallel 3, each on the GPUs of one machine, not for engine.count 4"
+    )
+    with pytest.raises(ConfigError, match=message):
+        resolve_run(
+            Config.model_validate(keys | {"engine": {**keys["engine"], "count": 4}}), together([*cluster.hosts, *four])
+        )
