@@ -22,6 +22,7 @@ KL = {"algorithm.kl_coef": "0.1"}
 LORA = {"lora.rank": "4"}
 FEATURES: dict[str, Flags] = {
     "critic": {"algo": "ppo"},
+    "separate critic": {"algo": "ppo", "critic.placement": "separate"},
     "reference": KL,
     "separate scorers": {"scorers.placement": "separate", **KL},
     "scorers in CPU memory": {"scorers.offload": "true", **KL},

@@ -159,7 +159,10 @@ def with_critic(policy: Sequence[StepReport], critic: Sequence[StepReport]) -> l
     meters, failed = (critic[0].meters, critic[0].nonfinite_steps) if critic else ({}, 0)
     return [
         replace(
-            one, digest=digest, meters={**one.meters, **meters}, nonfinite_steps=one.nonfinite_steps + failed,
+            one,
+            digest=digest,
+            meters={**one.meters, **meters},
+            nonfinite_steps=one.nonfinite_steps + failed,
             seconds=max(each.seconds for each in (one, *critic)),
         )
         for one in policy

@@ -46,8 +46,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
         "learner": _with(
             learner,
             zero_stage=learner.stage,
-            threads=learner.threads
-            or _threads(machine, config, learner.ranks + config.critic.separate_ranks(learner)),
+            threads=learner.threads or _threads(machine, config, learner.ranks + config.critic.separate_ranks(learner)),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
         ),

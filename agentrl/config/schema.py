@@ -15,7 +15,7 @@ from agentrl.config.environments import MOST, check_labels, tables
 from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
-PlacementWord = Literal["auto", "colocate", "separate"]
+Place = Literal["colocate", "separate"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 
@@ -227,7 +227,7 @@ class EngineSection(Section):
         None, description="do not compile the model"
     )
     prefix_caching: bool = Field(True, description="keep the KV cache of shared prefixes")
-    placement: Annotated[PlacementWord, FOR_MACHINE] = Field(
+    placement: Annotated[Literal["auto", Place], FOR_MACHINE] = Field(
         "auto", description="colocate: share the learner's GPUs and sleep while it trains; separate: use other GPUs"
     )
     nodes: Annotated[str, Unset("any node")] = Field(
@@ -468,8 +468,8 @@ class CriticSection(Section):
     zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Unset("same as learner.zero_stage")] = Field(
         None, description="DeepSpeed ZeRO stage of the critic"
     )
-    placement: Annotated[PlacementWord, Unset("colocate")] = Field(
-        "auto",
+    placement: Annotated[Place | None, Unset("colocate, or what the key placement says")] = Field(
+        None,
         description="colocate: the critic shares the learner's ranks; separate: it has ranks of its own, and learns "
         "while the policy does",
     )
@@ -504,8 +504,8 @@ class CriticSection(Section):
 class ScorersSection(Section):
     """The frozen models that score a batch before its update: reference and teacher, but no reward models."""
 
-    placement: Annotated[PlacementWord, Unset("colocate")] = Field(
-        "auto",
+    placement: Annotated[Place | None, Unset("colocate, or what the key placement says")] = Field(
+        None,
         description="colocate: reference and teacher share the learner's ranks; separate: they have a process of their "
         "own, with one more GPU",
     )
@@ -572,7 +572,7 @@ class Config(Section):
     device: Annotated[Device, Unset("cuda where there is a GPU, else cpu")] = Field(
         "auto", description="device of engines and learner"
     )
-    placement: Annotated[PlacementWord, Unset("what each role's own key says")] = Field(
+    placement: Annotated[Literal["auto", Place], Unset("what each role's own key says")] = Field(
         "auto",
         description="colocate or separate: the place of engines, scorers and critic whose own key (engine.placement, "
         "scorers.placement, critic.placement) is not set",

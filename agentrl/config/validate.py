@@ -75,10 +75,11 @@ def _memory(config: Config, machine: Machine) -> Iterator[str]:
     needed = engines * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
     needed += (len(config.reward.served) + (config.scorers.placement == "separate") + critic) * RANK_GIB
     if needed > machine.memory_gib:
+        own, where = f", critic.ranks {critic}" if critic else "", "the cluster" if machine.hosts else "this machine"
         yield (
             f"engine.count {engine.count}{_and_roles(config)} with engine.kv_cache_gib {engine.kv_cache_gib:g}, "
-            f"learner.ranks {ranks}{_and_critic(config)} and rollout.workers {workers} take {needed:.0f} GiB of memory without a model; "
-            f"{'the cluster' if machine.hosts else 'this machine'} has {machine.memory_gib:.0f} GiB: lower one of them"
+            f"learner.ranks {ranks}{own} and rollout.workers {workers} take {needed:.0f} GiB of memory without a "
+            f"model; {where} has {machine.memory_gib:.0f} GiB: lower one of them"
         )
 
 
@@ -89,12 +90,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     needed = max(learner.ranks, engine.count * per_engine) if is_shared else separate_gpus(config)
     needed += other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
-        yield (
-            f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel}{_by_stages(engine)} with {decided(config, 'engine')}{_and_roles(config)}, "
-            f"{len(config.reward.served)} served reward.models{_and_critic(config)} and {decided(config, 'scorers')} "
-            f"take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
-        )
+        *most, last = _takers(config)
+        yield (f"{', '.join(most)} and {last} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them")
     elif is_shared and engine.count * per_engine != learner.ranks:
         yield (
             f"{decided(config, 'engine')} lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
@@ -249,21 +246,32 @@ def separate_gpus(config: Config) -> int:
 
 
 def other_gpus(config: Config) -> int:
-    """Return the GPUs of reward models, of models that play roles, of scorers and a critic outside the learner's ranks."""
+    """Return the GPUs of reward models, models that play roles, and scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others
+
+
+def _takers(config: Config) -> Iterator[str]:
+    """Yield the keys that decide how many GPUs a run takes, with their values."""
+    engine, critic = config.engine, config.critic.separate_ranks(config.learner)
+    yield f"learner.ranks {config.learner.ranks}"
+    yield (
+        f"engine.count {engine.count} x engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} with "
+        f"{decided(config, 'engine')}{_and_roles(config)}"
+    )
+    if config.reward.served:
+        yield f"{len(config.reward.served)} served reward.models"
+    if critic:
+        yield f"{counted(critic, 'rank')} of {decided(config, 'critic')}"
+    if config.scorers.placement == "separate":
+        yield decided(config, "scorers")
 
 
 def decided(config: Config, role: str) -> str:
     """Return the key that decided where a role is, with its value: its own, or `placement`."""
     place: str = getattr(config, role).placement
     return f"placement {place}" if place == config.placement else f"{role}.placement {place}"
-
-
-def _and_critic(config: Config) -> str:
-    ranks = config.critic.separate_ranks(config.learner)
-    return f", {decided(config, 'critic')} with {counted(ranks, 'rank')}" if ranks else ""
 
 
 def _by_stages(engine: EngineSection) -> str:

@@ -45,7 +45,7 @@ class MicroBatchValueLoss:
 
 
 class Critic:
-    """A value model with its own optimizer, on the policy's ranks or on ranks of its own, which call each method together.
+    """A value model with its own optimizer, on the policy's ranks or on its own; all of them call each method together.
 
     On the policy's ranks the optimizer's state is in CPU memory between updates, with `scorers.offload`.
     """

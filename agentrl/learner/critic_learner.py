@@ -29,7 +29,7 @@ class CriticLearner(LearnerRank):
         with self._named("start"):
             self._critic = Critic(spec, self._layout)
 
-    def step(self, batch: list[TrainSequence], state: Mapping[str, float] | None = None) -> StepReport:
+    def step(self, batch: list[TrainSequence], _state: Mapping[str, float] | None = None) -> StepReport:
         """Take as many optimizer steps as the policy does. The report has no samples: the policy's ranks have them."""
         started = time.monotonic()
         with self._named("step"):
@@ -49,7 +49,7 @@ class CriticLearner(LearnerRank):
             nonfinite_steps=updates.nonfinite,
         )
 
-    def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
+    def save(self, folder: Path, _state: Mapping[str, float] | None = None) -> None:
         """Begin a checkpoint with the critic's part, which the policy's ranks complete.
 
         Raises LearnerError, and writes nothing, if a weight is not finite.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch import distributed as dist
@@ -18,7 +17,6 @@ from agentrl.learner.part import Layout
 from agentrl.learner.scorers import Compute, score
 from agentrl.learner.sequence_parallel import SequenceGroup, check_models
 from agentrl.learner.spec import LearnerSpec
-from agentrl.types import StepReport
 
 
 class LearnerRank(ABC):
@@ -42,18 +40,6 @@ class LearnerRank(ABC):
         with self._named("score"):
             part = self._layout.part(batch, range(len(batch)))
             return score(part, {column: self._compute_of(column) for column in columns})
-
-    @abstractmethod
-    def step(self, batch: list[TrainSequence], state: Mapping[str, float] | None = None) -> StepReport:
-        """Train on one global batch. `state` is that of the algorithm."""
-
-    @abstractmethod
-    def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
-        """Write this rank's part of a checkpoint. Raises LearnerError if a weight is not finite."""
-
-    @abstractmethod
-    def load(self, folder: Path) -> dict[str, float]:
-        """Restore the exact training state, and return that of the algorithm."""
 
     def close(self) -> None:
         """Leave the process group. Idempotent."""

@@ -12,7 +12,7 @@ SHARED = "colocate"
 
 
 def placed(config: Config, *, learns: bool = True) -> Config:
-    """Return the configuration with a place for critic and scorers, if it has them, and one for engines with `placement`.
+    """Return the configuration with a place for the critic and the scorers that it has, and for engines if a word says.
 
     A role's own key wins over `placement`.
     """
@@ -22,7 +22,7 @@ def placed(config: Config, *, learns: bool = True) -> Config:
         update={
             role: section.model_copy(update={"placement": place})
             for role, place in chosen.items()
-            if (section := getattr(config, role)).placement == "auto" and place != "auto"
+            if (section := getattr(config, role)).placement in (None, "auto") and place != "auto"
         }
     )
 

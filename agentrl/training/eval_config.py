@@ -42,8 +42,8 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
     if not config.eval.tasks:
         raise ConfigError("eval.tasks is 0, so there is nothing to score: set --eval.tasks 64 or another number")
     # The processes that trained the model need no resources on this machine; a saved model has its adapters merged.
-    unread = {"learner": LearnerSection(), "lora": LoraSection(), "scorers": ScorersSection(), "critic": CriticSection()}
-    return config.model_copy(update={**unread, "placement": "auto"})
+    unread = {"learner": LearnerSection(), "critic": CriticSection(), "scorers": ScorersSection()}
+    return config.model_copy(update={**unread, "lora": LoraSection(), "placement": "auto"})
 
 
 def is_read(key: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,10 +13,8 @@ from safetensors.torch import load_file
 
 from agentrl.cluster.actors import learner_ranks
 from agentrl.cluster.learners import Learners
-from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config
-from agentrl.errors import LearnerDiedError, LearnerError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.training.credit import credited
