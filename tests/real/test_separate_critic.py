@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,13 +15,16 @@ from safetensors.torch import load_file
 
 from agentrl.cluster.actors import learner_ranks
 from agentrl.cluster.learners import Learners
+from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config
+from agentrl.errors import LearnerDiedError
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.training.credit import credited
 from agentrl.training.inputs import algorithm_of
 from agentrl.types import StepReport
+from tests.real.test_learner import assert_same_state
 from tests.real.test_scorers import groups
 from tests.tiny import tiny_model
 
@@ -98,3 +103,27 @@ async def test_a_separate_critic_takes_the_same_steps_to_the_bit_and_goes_on_in_
         async with learners(chosen, tmp_path_factory.mktemp("resumed")) as team:
             assert await team.load(saved, DEADLINE_S) == {"kl_coef": 0.5}
             assert facts(await trained(chosen, team, [3])) == colocated[1]
+
+
+async def test_a_critic_on_more_ranks_learns_the_same_and_one_that_is_killed_ends_the_run_by_name(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone, folder = config(model), tmp_path_factory.mktemp("alone")
+    async with learners(alone, folder) as team:
+        straight = await trained(alone, team, range(2))
+        await team.save(folder / "step-2", {}, DEADLINE_S)
+    wide, other = config(model, placement="separate", ranks=2, zero_stage=1), tmp_path_factory.mktemp("wide")
+    assert "critic on 2 ranks" in wide.critic.layout(wide.learner)
+    async with learners(wide, other) as team:
+        for one, expected in zip(await trained(wide, team, range(2)), straight, strict=True):
+            assert one.meters == pytest.approx(expected.meters, rel=1e-3, abs=1e-5)
+        await team.load(folder / "step-2", DEADLINE_S)
+        await team.save(other / "step-2", {}, DEADLINE_S)
+        assert_same_state(folder / "step-2", other / "step-2")
+        roles = {process.role: process.pid for process in ProcessRegistry(other).registered()}
+        os.kill(roles["critic rank 1"], signal.SIGKILL)
+        with pytest.raises(LearnerDiedError, match=r"^critic rank 1: its process died .* can be resumed from its last"):
+            await trained(wide, team, [2])
+        with pytest.raises(LearnerDiedError, match=r"^critic rank 1"):
+            await team.save(other / "step-3", {}, DEADLINE_S)
+    assert not (other / "step-3").exists()
