@@ -83,5 +83,6 @@ CHECKS = (
     ),
     _run("run-separate", "runs:separate", "a run that samples during updates, on two GPUs, does the same", gpus=2),
     _run("run-scorers", "runs:scorers", "a run with its reference on another GPU does the same", gpus=2),
+    _run("run-critic", "runs:critic", "a run with its critic on another GPU does the same", gpus=2),
     _run("run-roles", "runs:roles", "a run with a role's model on another GPU does the same", gpus=2),
 )

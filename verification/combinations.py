@@ -21,7 +21,8 @@ Flags = dict[str, str]
 KL = {"algorithm.kl_coef": "0.1"}
 LORA = {"lora.rank": "4"}
 FEATURES: dict[str, Flags] = {
-    "critic": {"algo": "ppo"},
+    "critic": {"algo": "ppo", "critic.placement": "colocate"},
+    "separate critic": {"algo": "ppo", "critic.placement": "separate"},
     "reference": KL,
     "separate scorers": {"scorers.placement": "separate", **KL},
     "scorers in CPU memory": {"scorers.offload": "true", **KL},

@@ -78,6 +78,11 @@ def scorers(setting: Setting) -> str:
     return _trained(setting, *flags)
 
 
+def critic(setting: Setting) -> str:
+    """Train two steps with a critic on a GPU of its own."""
+    return _trained(setting, "--algo", "ppo", "--engine.placement", "colocate", "--critic.placement", "separate")
+
+
 def roles(setting: Setting) -> str:
     """Train two steps with a model that plays a role, on an engine on a GPU of its own."""
     partner = str(small(setting.folder / "partner", seed=1))

@@ -16,6 +16,7 @@ from agentrl.planning.fit import shape_named
 from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit
+from agentrl.planning.placement import placed
 from agentrl.planning.plan import PROMPT_TOKENS, Plan
 from agentrl.planning.remedy import Change, Remedy, fastest, remedies
 from agentrl.planning.table import json_of, text_of
@@ -34,7 +35,7 @@ def run(words: list[str]) -> int:
         return simulate.run(words)
     own = _options()
     given, rest = own.parse_known_args(words)
-    requested = of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))
+    requested = placed(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own]))))
     machine = _machine(given)
     config = resolve_run(requested, machine)
     plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens)

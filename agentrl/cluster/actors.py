@@ -21,7 +21,7 @@ from agentrl.cluster.reward_models import RewardModels
 from agentrl.cluster.role_engines import RoleEngines
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.signals import Stop, to_the_end
-from agentrl.cluster.specs import engine_spec, learner_spec, scorers_spec, worker_spec
+from agentrl.cluster.specs import critic_spec, engine_spec, learner_spec, scorers_spec, worker_spec
 from agentrl.cluster.workers import Fleets, Workers
 from agentrl.config.schema import POLICY, Config
 from agentrl.errors import RunError
@@ -92,8 +92,7 @@ async def learner_ranks(
     cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), Placement(config).bundles)
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
-        specs = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks)]
-        learners = Learners(cluster, specs, config.learner.start_timeout_s)
+        learners = _learners(cluster, config, model, folder)
         await stop.cut(learners.start())
         yield learners
     finally:
@@ -110,12 +109,11 @@ def _spawned(
     slots = Slots({label: rollout.concurrency for label, rollout in rollouts.items()})
     patience_s = max((keys.timeout_s for env in config.env for keys in config.roles_of(env).values()), default=0.0)
     workers = Workers(cluster, spec_of, config.rollout.workers, restarts, slots, rewarded, patience_s)
-    ranks = [learner_spec(config, model, folder.path, rank) for rank in range(config.learner.ranks if learns else 0)]
     scorers = _scorers(cluster, config, model, restarts) if learns else None
-    learners = Learners(cluster, ranks, config.learner.start_timeout_s, scorers)
+    learners = _learners(cluster, config, model, folder, scorers, learns=learns)
     engine_spec_of = partial(engine_spec, config, model, scratch_of(folder.path))
     placement = Placement(config)
-    devices = (lambda engine_id: learners.devices(placement.sharers(engine_id))) if placement.is_shared else None
+    devices = (lambda engine_id: learners.policy.devices(placement.sharers(engine_id))) if placement.is_shared else None
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop, devices=devices)
     agents = HostAgents(cluster, folder.path)
     role_engines = tuple(
@@ -123,6 +121,23 @@ def _spawned(
         for index in range(len(config.role_models))
     )
     return Actors(engines, workers, learners, reward_models, agents, role_engines)
+
+
+def _learners(
+    cluster: Cluster,
+    config: Config,
+    model: Path,
+    folder: RunFolder,
+    scorers: ScorerProcess | None = None,
+    *,
+    learns: bool = True,
+) -> Learners:
+    ranks = config.learner.ranks, config.critic.separate_ranks(config.learner)
+    policy, critic = (
+        [spec_of(config, model, folder.path, rank) for rank in range(number if learns else 0)]
+        for spec_of, number in zip((learner_spec, critic_spec), ranks, strict=True)
+    )
+    return Learners(cluster, policy, config.learner.start_timeout_s, scorers, critic)
 
 
 def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) -> ScorerProcess | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +22,22 @@ from agentrl.weights.staging import StagedBucket
 NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
 
 
-class Learners:
-    """All ranks of the learner, and the process of its scorers if they have one.
+class Ranks:
+    """The ranks of a process group, called together. If one fails or does not answer, LearnerError names it."""
 
-    If a rank fails or does not answer, the call raises LearnerError naming it.
-    """
-
-    def __init__(
-        self, cluster: Cluster, specs: list[ActorSpec], start_s: float, scorers: ScorerProcess | None = None
-    ) -> None:
-        self._cluster, self._start_s, self._scorers = cluster, start_s, scorers
+    def __init__(self, cluster: Cluster, specs: Iterable[ActorSpec], start_s: float) -> None:
+        self._cluster, self._start_s = cluster, start_s
         self._ranks: list[ActorHandle] = [cluster.spawn(spec) for spec in specs]
         self.host = ""
         """The address of rank 0's host in the cluster, once the ranks have started."""
 
-    async def start(self) -> None:
-        """Wait until every process has loaded its models."""
-        await _together([self._start(), *([self._scorers.start()] if self._scorers else [])])
+    def __len__(self) -> int:
+        return len(self._ranks)
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Wait until every rank has loaded its models."""
         self.host, port = await self._ranks[0].address(self._start_s)
-        starts = (self._within(rank.make(self.host, port, deadline_s=self._start_s), rank.name) for rank in self._ranks)
+        starts = (within(rank.make(self.host, port, deadline_s=self._start_s), rank.name) for rank in self._ranks)
         for process in await asyncio.gather(*starts):
             self._cluster.register(process)
 
@@ -48,17 +46,60 @@ class Learners:
         found = await asyncio.gather(*(self._ranks[rank].devices(self._start_s) for rank in ranks))
         return [device for of_rank in found for device in of_rank]
 
+    def calls(self, method: str, *args: Any, deadline_s: float) -> list[Coroutine[Any, Any, Any]]:
+        """Return the calls of a method on all ranks, not yet begun."""
+        return [within(rank.call(method, *args, deadline_s=deadline_s), rank.name) for rank in self._ranks]
+
+    async def all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
+        """Call a method on all ranks; returns their results."""
+        return await _together(self.calls(method, *args, deadline_s=deadline_s))
+
+
+async def within(call: Any, name: str) -> Any:
+    """Await a call of a process. Raises LearnerError that names it and says that the run can be resumed."""
+    try:
+        return await call
+    except DeadlineError as error:
+        raise LearnerError(f"{error}: {name} does not answer. The run can be resumed.") from None
+    except LearnerError as error:
+        raise type(error)(f"{error}. The run can be resumed from its last checkpoint.") from None
+
+
+class Learners:
+    """The ranks of the policy, those of a critic that has its own, and the process of scorers that have one.
+
+    If one fails or does not answer, the call raises LearnerError naming it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        specs: Iterable[ActorSpec],
+        start_s: float,
+        scorers: ScorerProcess | None = None,
+        critic: Iterable[ActorSpec] = (),
+    ) -> None:
+        self._cluster, self._scorers = cluster, scorers
+        self.policy, self._critic = Ranks(cluster, specs, start_s), Ranks(cluster, critic, start_s)
+        self._groups = [ranks for ranks in (self._critic, self.policy) if ranks]
+
+    async def start(self) -> None:
+        """Wait until every process has loaded its models."""
+        await _together([part.start() for part in (*self._groups, self._scorers) if part])
+
     async def score(
         self, batch: list[TrainSequence], columns: Sequence[Column], deadline_s: float
     ) -> dict[Column, list[Array]]:
         """Compute columns, such as logprobs of the reference, for every sequence of the batch."""
         shared = self._cluster.share(batch)
         separate = [column for column in columns if self._scorers and column in self._scorers.columns]
-        own = [column for column in columns if column not in separate]
-        calls = self._calls("score", shared, own, deadline_s=deadline_s) if own else []
+        values = [column for column in columns if self._critic and column == "values"]
+        own = [column for column in columns if column not in (*separate, *values)]
+        calls = self.policy.calls("score", shared, own, deadline_s=deadline_s) if own else []
+        calls += self._critic.calls("score", shared, values, deadline_s=deadline_s) if values else []
         if self._scorers and separate:
-            scores_s = deadline_s * len(self._ranks)  # one process does the work of all ranks
-            calls.append(self._within(self._scorers.score(shared, separate, scores_s), self._scorers.name))
+            scores_s = deadline_s * len(self.policy)  # one process does the work of all ranks
+            calls.append(within(self._scorers.score(shared, separate, scores_s), self._scorers.name))
         scores = await _together(calls)
         merged = {
             column: {index: row for score in scores for index, row in score.get(column, {}).items()}
@@ -67,30 +108,35 @@ class Learners:
         return {column: [rows[index] for index in range(len(batch))] for column, rows in merged.items()}
 
     async def step(self, batch: list[TrainSequence], state: Mapping[str, float], deadline_s: float) -> list[StepReport]:
-        """Train one global batch with the state of the algorithm; returns the report of each rank."""
-        return await self._all("step", self._cluster.share(batch), dict(state), deadline_s=deadline_s)
+        """Train one global batch with the state of the algorithm; returns the report of each rank.
+
+        A separate critic learns at the same time, and the reports tell how; the digest is that of all ranks.
+        """
+        reports = await self._all("step", self._cluster.share(batch), dict(state), deadline_s=deadline_s)
+        return with_critic(reports[len(self._critic) :], reports[: len(self._critic)])
 
     async def buckets(self, _version: Version, deadline_s: float) -> AsyncGenerator[StagedBucket]:
         """Stage the weights in files on the host of rank 0; each bucket is written when it is asked for."""
-        await self._all("begin_staging", deadline_s=deadline_s)
+        await self.policy.all("begin_staging", deadline_s=deadline_s)
         is_last = False
         while not is_last:
-            bucket: StagedBucket = (await self._all("stage_next", deadline_s=deadline_s))[0]
+            bucket: StagedBucket = (await self.policy.all("stage_next", deadline_s=deadline_s))[0]
             is_last = bucket.is_last
             yield bucket
 
     async def send(self, version: Version, engines: Sequence[Engine], deadline_s: float) -> None:
         """Send the weights to paused engines (RemoteEngine), from GPU to GPU."""
-        await self._all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
+        await self.policy.all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
 
     async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
         """Return the logprobs of ids[1:] under the present weights."""
-        rows = await self._all("logprobs", [list(ids)], deadline_s=deadline_s)
+        rows = await self.policy.all("logprobs", [list(ids)], deadline_s=deadline_s)
         return tuple(rows[0][0])
 
     async def save(self, folder: Path, state: Mapping[str, float], deadline_s: float) -> None:
         """Write a checkpoint with the state of the algorithm; every rank writes its part."""
-        await self._all("save", folder, dict(state), deadline_s=deadline_s)
+        for ranks in self._groups:  # a separate critic's begin what the policy's complete
+            await ranks.all("save", folder, dict(state), deadline_s=deadline_s)
 
     async def load(self, folder: Path, deadline_s: float) -> dict[str, float]:
         """Load a checkpoint; returns the state of the algorithm."""
@@ -98,20 +144,29 @@ class Learners:
         return states[0]
 
     async def _all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
-        return await _together(self._calls(method, *args, deadline_s=deadline_s))
+        """Call a method on all ranks; returns the results of a separate critic's first."""
+        groups = (ranks.calls(method, *args, deadline_s=deadline_s) for ranks in self._groups)
+        return await _together(chain.from_iterable(groups))
 
-    def _calls(self, method: str, *args: Any, deadline_s: float) -> list[Coroutine[Any, Any, Any]]:
-        """Return the calls of a method on all ranks, not yet begun."""
-        return [self._within(rank.call(method, *args, deadline_s=deadline_s), rank.name) for rank in self._ranks]
 
-    @staticmethod
-    async def _within(call: Any, name: str) -> Any:
-        try:
-            return await call
-        except DeadlineError as error:
-            raise LearnerError(f"{error}: {name} does not answer. The run can be resumed.") from None
-        except LearnerError as error:
-            raise type(error)(f"{error}. The run can be resumed from its last checkpoint.") from None
+def with_critic(policy: Sequence[StepReport], critic: Sequence[StepReport]) -> list[StepReport]:
+    """Return the reports of the policy's ranks with what a separate critic reports, and one digest of all weights.
+
+    The digest is that of a critic on the policy's ranks, if there are as many.
+    """
+    digests = (one.digest for pair in zip_longest(policy, critic) for one in pair if one is not None)
+    digest = hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+    meters, failed = (critic[0].meters, critic[0].nonfinite_steps) if critic else ({}, 0)
+    return [
+        replace(
+            one,
+            digest=digest,
+            meters={**one.meters, **meters},
+            nonfinite_steps=one.nonfinite_steps + failed,
+            seconds=max(each.seconds for each in (one, *critic)),
+        )
+        for one in policy
+    ]
 
 
 async def _together(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

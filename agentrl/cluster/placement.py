@@ -74,6 +74,12 @@ class Placement:
             return Place(nodes=self.config.scorers.nodes)
         return Place(self._index("scorers"), 1.0)
 
+    def critic(self, index: int) -> Place:
+        """Return the place of a rank of a separate critic."""
+        if not self._has_gpus:
+            return Place(nodes=self.config.critic.nodes)
+        return Place(self._index("critic", index), 1.0)
+
     def role(self, index: int) -> Place:
         """Return the place of the engine of role model `index`."""
         if not self._has_gpus:
@@ -105,6 +111,8 @@ class Placement:
             yield ("engine", index), _on(config.engine.nodes, self.gpus_per_engine)
         for index in range(0 if self.is_shared else config.learner.ranks):
             yield ("rank", index), _on(config.learner.nodes, 1.0)
+        for index in range(config.critic.separate_ranks(config.learner)):
+            yield ("critic", index), _on(config.critic.nodes, 1.0)
         if config.scorers.placement == "separate":
             yield ("scorers", 0), _on(config.scorers.nodes, 1.0)
         for index in range(len(config.role_models)):

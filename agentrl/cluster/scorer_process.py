@@ -14,7 +14,7 @@ from agentrl.records.restarts import Restarts
 
 def separate_columns(config: Config) -> frozenset[Column]:
     """Return the columns that models outside the learner's ranks compute."""
-    if config.scorers.placement == "colocate":
+    if config.scorers.placement != "separate":
         return frozenset()
     algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     return algorithm.frozen_columns(has_adapters=bool(config.lora.rank))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import Place, Placement
@@ -31,6 +31,7 @@ from agentrl.rollout.worker import RolloutWorker, load_renderer_of, spare_collec
 from agentrl.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
+    from agentrl.learner.critic_learner import CriticLearner
     from agentrl.learner.policy_learner import PolicyLearner
     from agentrl.learner.scorers import SeparateScorers
     from agentrl.learner.spec import LearnerSpec
@@ -176,38 +177,39 @@ class Worker:
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
     """Specify a learner rank; its `make` takes the address and port where the ranks meet."""
-    return ActorSpec(
-        f"learner rank {rank}",
-        make_learner,
-        (config, _models(config, model), staging, rank),
-        env=_torch_environment(config),
-        place=Placement(config).rank(rank),
-        is_blocking=True,
-        died=LearnerDiedError,
+    return _torch_actor(
+        f"learner rank {rank}", make_learner, config, model, (staging, rank), Placement(config).rank(rank)
+    )
+
+
+def critic_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
+    """Specify a rank of a separate critic; its `make` takes the address and port where the ranks meet."""
+    return _torch_actor(
+        f"critic rank {rank}", make_critic, config, model, (staging, rank), Placement(config).critic(rank)
     )
 
 
 def scorers_spec(config: Config, model: Path) -> ActorSpec:
     """Specify the process of a reference and a teacher outside the learner's ranks."""
+    return _torch_actor("scorers", make_scorers, config, model, (), Placement(config).scorers())
+
+
+def _torch_actor(
+    name: str, make: Callable[..., Any], config: Config, model: Path, args: tuple[Any, ...], place: Place
+) -> ActorSpec:
+    """Specify a process of models of the learner; `make` takes the configuration, the models and `args`."""
+    models = Models(model, **{role: locate(name) for role, name in other_models(config).items()})
+    # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
+    threads, huge_pages = str(config.learner.threads), {"THP_MEM_ALLOC_ENABLE": "1"}
     return ActorSpec(
-        "scorers",
-        make_scorers,
-        (config, _models(config, model)),
-        env=_torch_environment(config),
-        place=Placement(config).scorers(),
+        name,
+        make,
+        (config, models, *args),
+        env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **huge_pages},
+        place=place,
         is_blocking=True,
         died=LearnerDiedError,
     )
-
-
-def _models(config: Config, model: Path) -> Models:
-    return Models(model, **{role: locate(name) for role, name in other_models(config).items()})
-
-
-def _torch_environment(config: Config) -> dict[str, str]:
-    # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
-    threads, huge_pages = str(config.learner.threads), {"THP_MEM_ALLOC_ENABLE": "1"}
-    return {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **huge_pages}
 
 
 def make_scorers(config: Config, models: Models) -> SeparateScorers:
@@ -222,15 +224,10 @@ def make_scorers(config: Config, models: Models) -> SeparateScorers:
 
 def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
     """Make a learner rank. Raises ConfigError if its host lacks the run folder or a model."""
-    check_visible(staging, models.policy)
-    if interface := interface_of(node_address()):  # gloo would resolve the host's name, often to 127.0.1.1
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    from agentrl.learner.memory import keep_freed_memory
     from agentrl.learner.policy_learner import PolicyLearner
 
-    spec = replace(_learner_spec(config, models), staging=staging)
+    spec = _rank_spec(config, models, staging)
     if config.device == "cpu":
-        keep_freed_memory()
         return PolicyLearner(spec, rank, config.learner.ranks, address, port)
     from agentrl.cluster.gpu_learner import GpuLearner
     from agentrl.weights.collective import Route
@@ -238,6 +235,26 @@ def make_learner(config: Config, models: Models, staging: Path, rank: int, addre
     workers = Placement(config).gpus_per_engine
     route = Route("ipc" if config.weights.transfer == "ipc" else "nccl", workers)
     return GpuLearner(spec, rank, config.learner.ranks, address, port, route)
+
+
+def make_critic(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> CriticLearner:
+    """Make a rank of a separate critic. Raises ConfigError if its host lacks the run folder or a model."""
+    from agentrl.learner.critic_learner import CriticLearner
+
+    ranks = config.critic.separate_ranks(config.learner)
+    return CriticLearner(_rank_spec(config, models, staging), rank, ranks, address, port)
+
+
+def _rank_spec(config: Config, models: Models, staging: Path) -> LearnerSpec:
+    """Prepare this process for a rank of a process group, and return its specification."""
+    check_visible(staging, models.policy)
+    if interface := interface_of(node_address()):  # gloo would resolve the host's name, often to 127.0.1.1
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    from agentrl.learner.memory import keep_freed_memory
+
+    if config.device == "cpu":
+        keep_freed_memory()
+    return replace(_learner_spec(config, models), staging=staging)
 
 
 def _learner_spec(config: Config, models: Models) -> LearnerSpec:

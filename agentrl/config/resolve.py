@@ -47,7 +47,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
         "learner": _with(
             learner,
             zero_stage=learner.stage,
-            threads=learner.threads or _threads(machine, config, learner.ranks),
+            threads=learner.threads or _threads(machine, config, learner.ranks + config.critic.separate_ranks(learner)),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
         ),
@@ -66,21 +66,24 @@ def _arranged(config: Config, gpus: int) -> Config:
 
     Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
     two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
-    Ranks that share micro-batches (`learner.sequence_parallel`) come in whole groups.
+    Ranks that share micro-batches (`learner.sequence_parallel`) come in whole groups. A separate critic has as many
+    ranks as the policy unless `critic.ranks` is set.
     """
     engine, learner, rollout = config.engine, config.learner, config.rollout
     size, free, group = engine.gpus, gpus - other_gpus(config), learner.sequence_parallel
     most = group * max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # each needs a sample
     count, ranks = engine.count, learner.ranks
+    each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank
     may_share = gpus > 0 and engine.placement != "separate" and rollout.max_staleness == 0
-    would_wait = not (count or ranks) and free < 2 * most
-    are_few = free < max(1, count) * size + max(group, ranks)
+    would_wait = not (count or ranks) and free < (1 + each) * most
+    are_few = free < max(1, count) * size + max(group, ranks) * each
     if may_share and (engine.placement == "colocate" or would_wait or are_few):
-        count = count or max(1, (ranks or _multiple(min(free, most), math.lcm(size, group))) // size)
+        count = count or max(1, (ranks or _multiple(min(free // each, most), math.lcm(size, group))) // size)
         ranks = ranks or min(count * size, max(most, size))
     else:
-        ranks = ranks or _multiple(min(free - count * size if count else free // 2, most), group)
-        count = count or max(1, (free - ranks) // size)
+        left = (free - count * size) // each if count else free // (1 + each)
+        ranks = ranks or _multiple(min(left, most), group)
+        count = count or max(1, (free - ranks * each) // size)
     return config.model_copy(
         update={
             "engine": _with(engine, count=count, tensor_parallel=max(1, engine.tensor_parallel)),
@@ -149,6 +152,8 @@ def explain(config: Config, machine: Machine) -> str:
     bound = f"no trained token is older than {counted(rollout.max_staleness, 'update')}"
     wait = f"Sampling continues during updates; {bound}." if rollout.max_staleness else "Sampling waits for updates."
     scorers = ["Reference and teacher have a process of their own."] * (config.scorers.placement == "separate")
+    if ranks := config.critic.separate_ranks(learner):
+        scorers.append(f"The critic has {counted(ranks, 'process', 'processes')} of its own, and learns meanwhile.")
     scorers += [f"A vLLM process of its own plays roles with {name}." for name in config.role_models]
     names = ", ".join(keys.name for keys in config.reward.models)
     rewards = [f"Reward models score every finished episode: {names}."] if names else []

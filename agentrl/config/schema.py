@@ -15,6 +15,7 @@ from agentrl.config.environments import MOST, check_labels, tables
 from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
+Place = Literal["colocate", "separate"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 
@@ -228,7 +229,7 @@ class EngineSection(Section):
         None, description="do not compile the model"
     )
     prefix_caching: bool = Field(True, description="keep the KV cache of shared prefixes")
-    placement: Annotated[Literal["auto", "colocate", "separate"], FOR_MACHINE] = Field(
+    placement: Annotated[Literal["auto", Place], FOR_MACHINE] = Field(
         "auto", description="colocate: share the learner's GPUs and sleep while it trains; separate: use other GPUs"
     )
     nodes: Annotated[str, Unset("any node")] = Field(
@@ -469,18 +470,35 @@ class CriticSection(Section):
     zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Unset("same as learner.zero_stage")] = Field(
         None, description="DeepSpeed ZeRO stage of the critic"
     )
+    placement: Annotated[Place | None, Unset("colocate, or what the key placement says")] = Field(
+        None,
+        description="colocate: the critic shares the learner's ranks; separate: it has ranks of its own, and learns "
+        "while the policy does",
+    )
+    ranks: Annotated[int, Unset("as many as learner.ranks")] = Field(
+        0, ge=0, description="processes of a separate critic (with GPUs, one GPU each)"
+    )
+    nodes: Annotated[str, Unset("any node")] = Field(
+        "", description="name of a resource of Ray: run a separate critic on nodes that have it (ray start --resources)"
+    )
     warmup_steps: int = Field(0, ge=0, description="first steps in which only the critic learns")
     clip_value: float = Field(0.2, ge=0, description="clip of values around the old ones in the value loss; 0: none")
 
     def optimizer(self, learner: LearnerSection) -> LearnerSection:
         """Return the keys of the critic's optimizer: the learner's, but for the critic's own."""
         stage = learner.stage if self.zero_stage is None else self.zero_stage
-        lr = self.lr or max(CRITIC_LR, learner.lr)
-        return learner.model_copy(update={"lr": lr, "zero_stage": stage, "offload": learner.offload and stage > 0})
+        own = {"lr": self.lr or max(CRITIC_LR, learner.lr), "ranks": self.separate_ranks(learner) or learner.ranks}
+        return learner.model_copy(update={**own, "zero_stage": stage, "offload": learner.offload and stage > 0})
+
+    def separate_ranks(self, learner: LearnerSection) -> int:
+        """Return the number of the critic's own ranks, 0 if it shares the learner's."""
+        return (self.ranks or learner.ranks) if self.placement == "separate" else 0
 
     def layout(self, learner: LearnerSection) -> str:
         """Return the division of an update over processes, which decides its last digits."""
-        critic = f", critic at {self.zero_stage}" if self.zero_stage not in (None, learner.stage) else ""
+        own = self.optimizer(learner)
+        critic = f", critic on {own.ranks} ranks" if own.ranks != learner.ranks else ""
+        critic += f", critic at {own.stage}" if own.stage != learner.stage else ""
         shared = f", {learner.sequence_parallel} to a micro-batch" if learner.sequence_parallel > 1 else ""
         return f"{learner.ranks} x {learner.threads} threads{shared} at ZeRO stage {learner.stage}{critic}"
 
@@ -488,8 +506,8 @@ class CriticSection(Section):
 class ScorersSection(Section):
     """The frozen models that score a batch before its update: reference and teacher, but no reward models."""
 
-    placement: Literal["colocate", "separate"] = Field(
-        "colocate",
+    placement: Annotated[Place | None, Unset("colocate, or what the key placement says")] = Field(
+        None,
         description="colocate: reference and teacher share the learner's ranks; separate: they have a process of their "
         "own, with one more GPU",
     )
@@ -555,6 +573,11 @@ class Config(Section):
     steps: int = Field(40, ge=1, description="number of training steps (batches)")
     device: Annotated[Device, Unset("cuda where there is a GPU, else cpu")] = Field(
         "auto", description="device of engines and learner"
+    )
+    placement: Annotated[Literal["auto", Place], Unset("what each role's own key says")] = Field(
+        "auto",
+        description="colocate or separate: the place of engines, scorers and critic whose own key (engine.placement, "
+        "scorers.placement, critic.placement) is not set",
     )
     env_lock: Annotated[Path | None, AfterValidator(lambda lock: lock and expanded(lock)), Unset("none")] = Field(
         None, description="file of `agentrl env lock` that environment and packages must match"

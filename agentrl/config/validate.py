@@ -54,7 +54,7 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
         if getattr(engine, key) > 1:
             yield f"engine.{key} splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
     if engine.placement == "colocate":
-        yield "engine.placement colocate needs engines that can sleep, which CPU engines cannot; leave it out"
+        yield f"{decided(config, 'engine')} needs engines that can sleep, which CPU engines cannot; leave it out"
     if config.learner.offload:
         yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
     if engine.kv_cache_gib % 1:
@@ -71,14 +71,15 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
 def _memory(config: Config, machine: Machine) -> Iterator[str]:
     """Refuse processes that need more memory than there is, even without a model."""
     engine, ranks, workers = config.engine, config.learner.ranks, config.rollout.workers
-    engines = engine.count + len(config.role_models)
+    engines, critic = engine.count + len(config.role_models), config.critic.separate_ranks(config.learner)
     needed = engines * (ENGINE_GIB + engine.kv_cache_gib) + ranks * RANK_GIB + workers * WORKER_GIB
-    needed += (len(config.reward.served) + (config.scorers.placement == "separate")) * RANK_GIB
+    needed += (len(config.reward.served) + (config.scorers.placement == "separate") + critic) * RANK_GIB
     if needed > machine.memory_gib:
+        own, where = f", critic.ranks {critic}" if critic else "", "the cluster" if machine.hosts else "this machine"
         yield (
             f"engine.count {engine.count}{_and_roles(config)} with engine.kv_cache_gib {engine.kv_cache_gib:g}, "
-            f"learner.ranks {ranks} and rollout.workers {workers} take {needed:.0f} GiB of memory without a model; "
-            f"{'the cluster' if machine.hosts else 'this machine'} has {machine.memory_gib:.0f} GiB: lower one of them"
+            f"learner.ranks {ranks}{own} and rollout.workers {workers} take {needed:.0f} GiB of memory without a "
+            f"model; {where} has {machine.memory_gib:.0f} GiB: lower one of them"
         )
 
 
@@ -89,15 +90,11 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     needed = max(learner.ranks, engine.count * per_engine) if is_shared else separate_gpus(config)
     needed += other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
-        yield (
-            f"learner.ranks {learner.ranks}, engine.count {engine.count} x engine.tensor_parallel "
-            f"{engine.tensor_parallel}{_by_stages(engine)} with placement {engine.placement}{_and_roles(config)}, "
-            f"{len(config.reward.served)} served reward.models and scorers.placement {config.scorers.placement} take "
-            f"{needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
-        )
+        *most, last = _takers(config)
+        yield (f"{', '.join(most)} and {last} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them")
     elif is_shared and engine.count * per_engine != learner.ranks:
         yield (
-            f"engine.placement colocate lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
+            f"{decided(config, 'engine')} lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
             f"with {counted(per_engine, 'GPU')} each needs learner.ranks {engine.count * per_engine}, not "
             f"{learner.ranks}; or set engine.placement separate"
         )
@@ -115,7 +112,7 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     if is_shared and config.rollout.max_staleness > 0:
         yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
     if transfer != transfer_of("cuda", engine, config.lora):
-        what = "lora.publish adapter" if config.lora.publish == "adapter" else f"engine.placement {engine.placement}"
+        what = "lora.publish adapter" if config.lora.publish == "adapter" else decided(config, "engine")
         yield f"weights.transfer {transfer} does not work with {what}: leave it out"
     if learner.offload and learner.stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
@@ -154,15 +151,16 @@ def _quantized(config: Config, machine: Machine) -> Iterator[str]:
 
 def _sequence_parallel(config: Config) -> Iterator[str]:
     """Ranks that share micro-batches."""
-    size, ranks = config.learner.sequence_parallel, config.learner.ranks
-    if ranks % size:
-        yield (
-            f"learner.ranks {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that "
-            "share a micro-batch: change one of them"
-        )
+    size, learner = config.learner.sequence_parallel, config.learner
+    for key, ranks in (("learner.ranks", learner.ranks), ("critic.ranks", config.critic.optimizer(learner).ranks)):
+        if ranks % size and (key == "learner.ranks" or ranks != learner.ranks):
+            yield (
+                f"{key} {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that "
+                "share a micro-batch: change one of them"
+            )
     if size > 1 and config.scorers.placement == "separate":
         yield (
-            f"learner.sequence_parallel {size} with scorers.placement separate: one process would score whole "
+            f"learner.sequence_parallel {size} with {decided(config, 'scorers')}: one process would score whole "
             "sequences, with other bits than ranks that share them. Set scorers.placement colocate"
         )
 
@@ -232,6 +230,8 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("reward.threads", not config.reward.served, "a reward model that the run serves"),
         ("reward.gpus", on_cpu or not config.reward.served, "a reward model that the run serves on a GPU"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
+        ("critic.ranks", config.critic.placement != "separate", "critic.placement separate"),
+        ("critic.nodes", config.critic.placement != "separate", "critic.placement separate"),
         ("scorers.offload", on_cpu, "a GPU"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
@@ -252,9 +252,32 @@ def separate_gpus(config: Config) -> int:
 
 
 def other_gpus(config: Config) -> int:
-    """Return the GPUs of reward models, of models that play roles, and of scorers outside the learner's ranks."""
+    """Return the GPUs of reward models, models that play roles, and scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
+    others += config.critic.separate_ranks(config.learner)
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others
+
+
+def _takers(config: Config) -> Iterator[str]:
+    """Yield the keys that decide how many GPUs a run takes, with their values."""
+    engine, critic = config.engine, config.critic.separate_ranks(config.learner)
+    yield f"learner.ranks {config.learner.ranks}"
+    yield (
+        f"engine.count {engine.count} x engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} with "
+        f"{decided(config, 'engine')}{_and_roles(config)}"
+    )
+    if config.reward.served:
+        yield f"{len(config.reward.served)} served reward.models"
+    if critic:
+        yield f"{counted(critic, 'rank')} of {decided(config, 'critic')}"
+    if config.scorers.placement == "separate":
+        yield decided(config, "scorers")
+
+
+def decided(config: Config, role: str) -> str:
+    """Return the key that decided where a role is, with its value: its own, or `placement`."""
+    place: str = getattr(config, role).placement
+    return f"placement {place}" if place == config.placement else f"{role}.placement {place}"
 
 
 def _by_stages(engine: EngineSection) -> str:

@@ -45,9 +45,9 @@ class MicroBatchValueLoss:
 
 
 class Critic:
-    """A value model with its own optimizer, always on the learner's ranks. All ranks call each method together.
+    """A value model with its own optimizer, on the policy's ranks or on its own; all of them call each method together.
 
-    With `scorers.offload` the optimizer's state is in CPU memory between updates.
+    On the policy's ranks the optimizer's state is in CPU memory between updates, with `scorers.offload`.
     """
 
     def __init__(self, spec: LearnerSpec, layout: Layout) -> None:
@@ -60,7 +60,8 @@ class Critic:
             gradient_checkpointing=spec.gradient_checkpointing,
             sharding=Sharding.of(self._section, spec.compute),
         )
-        waits_in_cpu_memory = spec.scorers.offload and not self._section.offload
+        shares_memory = spec.critic.placement != "separate"
+        waits_in_cpu_memory = spec.scorers.offload and shares_memory and not self._section.offload
         self._model = DeepSpeedModel(model, self._section, offload=waits_in_cpu_memory)
 
     def values(self, micro_batch: MicroBatch) -> Tensor:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,18 +11,16 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
 from agentrl.learner import reference
 from agentrl.learner.critic import Critic
-from agentrl.learner.deepspeed import join_process_group
 from agentrl.learner.loss import rehearse_loss
 from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
-from agentrl.learner.scorers import Compute, Scorers, score
-from agentrl.learner.sequence_parallel import SequenceGroup, check_models
+from agentrl.learner.rank import LearnerRank
+from agentrl.learner.scorers import Compute, Scorers
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, gathered
@@ -33,30 +29,23 @@ from agentrl.types import SampleId, StepReport
 from agentrl.weights.staging import StagedBucket, stage, stage_adapter, tensor_groups
 
 
-class PolicyLearner:
-    """One rank of the learner; all ranks are called together, with the same arguments."""
+class PolicyLearner(LearnerRank):
+    """One rank of the policy's learner, and of a critic that shares its ranks."""
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
-        self.spec, self.rank, self.world_size = spec, rank, world_size
-        self._device = spec.torch_device
-        self._algorithm = make_algorithm(spec.algorithm, spec.run)
+        super().__init__(spec, rank, world_size, master_addr, master_port)
         rehearse_loss(self._algorithm)
-        self._updates = 0
         self._staged: list[StagedBucket] = []
         self._buckets: Iterator[StagedBucket | None] = iter(())
-        if spec.learner.threads:
-            torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
-            join_process_group(spec, rank, world_size, master_addr, master_port)
-            self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
             self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves)
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
-            has_critic = "values" in self._algorithm.requirements.columns
-            self._critic = Critic(spec, self._layout) if has_critic else None
-            steps = spec.steps - (spec.critic.warmup_steps if has_critic else 0)
+            is_separate = spec.critic.placement == "separate"
+            self._critic = Critic(spec, self._layout) if self._has_critic and not is_separate else None
+            steps = spec.steps - (spec.critic.warmup_steps if self._has_critic else 0)
             self._policy = Policy(self._model, self._algorithm, spec.learner, self._layout, steps)
 
     def _frozen_columns(self) -> frozenset[Column]:
@@ -69,13 +58,10 @@ class PolicyLearner:
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
-        with self._named("score"):
-            part = self._layout.part(batch, range(len(batch)))
-            with self._scorers.on_device():
-                return score(part, {column: self._compute_of(column) for column in columns})
+        with self._named("score"), self._scorers.on_device():
+            return super().score(batch, columns)
 
     def _compute_of(self, column: Column) -> Compute:
-        """Return what computes a column."""
         if column in self._scorers.models:
             return self._scorers.compute_of(column)
         if column == "reference" and self.spec.lora.rank:
@@ -110,7 +96,6 @@ class PolicyLearner:
             dist.all_reduce(updates.loss)  # both hold what a group shares once for each of its ranks
             dist.all_reduce(tokens)
             meters = gathered(updates.meter.sums())
-            digests = gathered(self._model.digest() + values.digest)
             self._move_reference()
         # Each rank reports a share of the samples, whichever rank their tokens went through.
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
@@ -120,7 +105,7 @@ class PolicyLearner:
             grad_norm=updates.grad_norm,
             lr=updates.lr,
             meters={**means(meters), **updates.own_meters, **values.own_meters},
-            digest=hashlib.sha256("".join(digests).encode()).hexdigest()[:16],
+            digest=self._model.digest() + values.digest,
             tokens=sum(sequence.actions for sequence in batch if sequence.sample in own),
             optimizer_steps=len(updates.norms),
             samples=tuple(samples),
@@ -135,7 +120,7 @@ class PolicyLearner:
     @property
     def _warmup(self) -> int:
         """Updates of the critic's warm-up."""
-        return self.spec.critic.warmup_steps * self.spec.learner.updates if self._critic else 0
+        return self.spec.critic.warmup_steps * self.spec.learner.updates if self._has_critic else 0
 
     def _move_reference(self) -> None:
         """Move the reference to the policy, every `reference_every` steps."""
@@ -209,25 +194,5 @@ class PolicyLearner:
 
     @property
     def _training_state(self) -> TrainingState:
-        return TrainingState(self.spec, self._model, self._critic, self._moving_reference)
-
-    def close(self) -> None:
-        """Leave the process group. Idempotent."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-    @contextmanager
-    def _named(self, activity: str) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            raise LearnerError(f"learner rank {self.rank} failed in {activity}: {error}") from error
-
-
-def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:
-    """Return this rank's group, None if ranks share nothing. Raises ConfigError for a model that they cannot share."""
-    size = spec.learner.sequence_parallel
-    if size == 1:
-        return None
-    check_models(filter(None, (spec.model, spec.critic_model, spec.teacher)), size)
-    return SequenceGroup.join(size, spec.learner.step_timeout_s)
+        is_begun = self._has_critic and self._critic is None
+        return TrainingState(self.spec, self._model, self._critic, self._moving_reference, is_begun)

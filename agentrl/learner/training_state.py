@@ -20,15 +20,16 @@ from agentrl.learner.spec import LearnerSpec
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything that training changes: the policy, the critic, and a reference that moves.
+    """Everything that training changes on the policy's ranks: the policy, the critic, and a reference that moves.
 
-    All ranks call each method together.
+    All ranks call each method together. If `is_begun`, the ranks of a separate critic have begun the checkpoint.
     """
 
     spec: LearnerSpec
     policy: DeepSpeedModel
     critic: Critic | None
     reference: PackedModel | None
+    is_begun: bool = False
 
     def save(self, folder: Path, updates: int, state: dict[str, float]) -> None:
         """Write models, optimizers, the number of updates and the algorithm's `state` as one checkpoint.
@@ -37,11 +38,9 @@ class TrainingState:
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
-        _refuse_nonfinite([*self.policy.nonfinite(), *(self.critic.nonfinite() if self.critic else ())])
-        is_first, unfinished = dist.get_rank() == 0, checkpoint.partial(folder)
-        if is_first:
-            checkpoint.make_empty(unfinished)
-        dist.barrier()
+        refuse_nonfinite([*self.policy.nonfinite(), *(self.critic.nonfinite() if self.critic else ())])
+        is_first = dist.get_rank() == 0
+        unfinished = checkpoint.partial(folder) if self.is_begun else begin(folder)
         self.policy.save(unfinished / checkpoint.STATE)
         if self.critic:
             self.critic.save(unfinished / checkpoint.CRITIC)
@@ -76,7 +75,17 @@ class TrainingState:
         return progress
 
 
-def _refuse_nonfinite(bad: Sequence[str]) -> None:
+def begin(folder: Path) -> Path:
+    """Return the empty folder in which all ranks write a checkpoint until it is complete."""
+    unfinished = checkpoint.partial(folder)
+    if dist.get_rank() == 0:
+        checkpoint.make_empty(unfinished)
+    dist.barrier()
+    return unfinished
+
+
+def refuse_nonfinite(bad: Sequence[str]) -> None:
+    """Raise LearnerError if there are names of tensors that are not finite."""
     if bad:
         raise LearnerError(
             f"{len(bad)} tensors of the model are not finite, such as {bad[0]}: no checkpoint is written"

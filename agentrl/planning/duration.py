@@ -119,17 +119,18 @@ def pass_flops(shape: ModelShape, tokens: int, length: int) -> float:
 def scoring_s(rank: Rank, load: Load, hardware: Hardware) -> float:
     """Return the seconds of the columns before an update."""
     length, flops = load.prompt + load.response, _learner_flops(rank.policy, hardware)
-    own = [rank.models.policy] * rank.models.has_old + ([rank.models.critic] if rank.models.critic else [])
-    is_separate = rank.config.scorers.placement == "separate"
-    ranks = rank.config.learner.ranks
-    seconds = sum(pass_flops(shape, load.learned, length) / flops / ranks for shape in own)
-    alone = 1 if is_separate else ranks
-    return seconds + sum(pass_flops(shape, load.learned, length) / flops / alone for shape in rank.models.frozen)
+    ranks, critic = rank.config.learner.ranks, rank.critic
+    old = pass_flops(rank.models.policy, load.learned, length) / flops / ranks if rank.models.has_old else 0.0
+    values = pass_flops(critic.shape, load.learned, length) / flops / critic.section.ranks if critic else 0.0
+    alone = 1 if rank.config.scorers.placement == "separate" else ranks
+    frozen = sum(pass_flops(shape, load.learned, length) / flops / alone for shape in rank.models.frozen)
+    return max(old + frozen, values) if rank.is_critic_apart else old + values + frozen
 
 
 def update_s(rank: Rank, load: Load, hardware: Hardware) -> float:
-    """Return the seconds of all updates of policy and critic."""
-    return sum(_trained_s(model, load, hardware) for model in (rank.policy, rank.critic) if model)
+    """Return the seconds of all updates of policy and critic, which learn side by side if the critic is separate."""
+    seconds = [_trained_s(model, load, hardware) for model in (rank.policy, rank.critic) if model]
+    return max(seconds) if rank.is_critic_apart else sum(seconds)
 
 
 def _trained_s(model: TrainedModel, load: Load, hardware: Hardware) -> float:

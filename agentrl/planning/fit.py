@@ -13,6 +13,7 @@ from agentrl.planning.hardware import Hardware
 from agentrl.planning.meta import read_shape
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit, Need
+from agentrl.planning.placement import placed
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import Remedy, fastest, remedies
 from agentrl.planning.shape import ModelShape
@@ -24,6 +25,7 @@ def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_
     Raises ConfigError with the nearest setting that fits if a device has too little memory, or for what cannot run for
     another reason. A model whose config.json cannot be read is not counted: the run will say why when it loads it.
     """
+    requested = placed(requested, learns=learns)
     config = resolve_run(requested, machine)
     try:
         models = RunModels.of(config, shape_at_hand if not may_download else shape_named, learns=learns)

@@ -12,7 +12,7 @@ from agentrl.planning.engine import CONTEXT, ServedModel, asleep, awake
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, Need, Phase, total, used
-from agentrl.planning.ranks import Rank, on_cpu, separate_scorers, width_of
+from agentrl.planning.ranks import CriticRank, Rank, on_cpu, separate_scorers, width_of
 from agentrl.planning.shape import ModelShape
 
 
@@ -56,12 +56,18 @@ def _on_gpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
 
 def _learner(rank: Rank, capacity: int) -> Iterator[Need]:
     """Yield the phases of a GPU that only a rank uses."""
-    context, count = Item("CUDA context", CONTEXT), rank.config.learner.ranks
-    yield Need("learner", count, Phase.START, (*rank.start, context), capacity)
+    yield from _trained("learner", rank.config.learner.ranks, rank, capacity)
+    held = *rank.state, *rank.publication, Item("CUDA context", CONTEXT)
+    yield Need("learner", rank.config.learner.ranks, Phase.PUBLICATION, held, capacity)
+
+
+def _trained(device: str, count: int, rank: Rank | CriticRank, capacity: int) -> Iterator[Need]:
+    """Yield the phases of a step on the GPUs of ranks."""
+    context = Item("CUDA context", CONTEXT)
+    yield Need(device, count, Phase.START, (*rank.start, context), capacity)
     if rank.scoring:
-        yield Need("learner", count, Phase.SCORING, (*rank.state, *rank.scoring, context), capacity)
-    yield Need("learner", count, Phase.UPDATE, (*rank.state, *rank.update, context), capacity)
-    yield Need("learner", count, Phase.PUBLICATION, (*rank.state, *rank.publication, context), capacity)
+        yield Need(device, count, Phase.SCORING, (*rank.state, *rank.scoring, context), capacity)
+    yield Need(device, count, Phase.UPDATE, (*rank.state, *rank.update, context), capacity)
 
 
 def _shared(rank: Rank, engine: ServedModel, capacity: int) -> Iterator[Need]:
@@ -88,6 +94,8 @@ def _named(prefix: str, items: Iterable[Item]) -> tuple[Item, ...]:
 def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     """Yield the GPUs of models outside of engines and ranks."""
     config, models, capacity = rank.config, rank.models, hardware.gpu_bytes
+    if rank.apart:
+        yield from _trained("critic", config.critic.separate_ranks(config.learner), rank.apart, capacity)
     if models.learns and config.scorers.placement == "separate":
         yield Need("scorers", 1, Phase.SCORING, (*separate_scorers(rank), Item("CUDA context", CONTEXT)), capacity)
     for shape, context in models.roles:
@@ -102,13 +110,21 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
 def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     """Yield the CPU memory of each machine: ranks load whole models, and keep there what is offloaded."""
     config = rank.config
-    ranks, engines = (-(-count // hardware.nodes) for count in (config.learner.ranks, config.engine.count))
-    processes = ranks * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
-    base = Item("processes", int(processes * GIB))
-    for phase, items in ((Phase.START, (*rank.host, *rank.loading)), (Phase.UPDATE, rank.host)):
+    counts = config.learner.ranks, config.critic.separate_ranks(config.learner), config.engine.count
+    ranks, critics, engines = (-(-count // hardware.nodes) for count in counts)
+    processes = (ranks + critics) * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
+    base, critic = Item("processes", int(processes * GIB)), rank.apart
+    starting, held = _times(ranks, (*rank.host, *rank.loading)), _times(ranks, rank.host)
+    if critic:
+        starting += _named("critic", _times(critics, (*critic.host, *critic.loading)))
+        held += _named("critic", _times(critics, critic.host))
+    for phase, items in ((Phase.START, starting), (Phase.UPDATE, held)):
         if items:
-            own = tuple(replace(item, nbytes=ranks * item.nbytes) for item in items)
-            yield Need("CPU memory", hardware.nodes, phase, (*own, base), hardware.host_bytes)
+            yield Need("CPU memory", hardware.nodes, phase, (*items, base), hardware.host_bytes)
+
+
+def _times(count: int, items: Iterable[Item]) -> tuple[Item, ...]:
+    return tuple(replace(item, nbytes=count * item.nbytes) for item in items)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -126,8 +142,10 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
         rank = Rank(config, models)
         ranks, separate = config.learner.ranks, config.scorers.placement == "separate"
         items.append(Item("learner", ranks * total(on_cpu(rank))))
+        critics = config.critic.separate_ranks(config.learner)
+        items.append(Item("critic", critics * total(on_cpu(rank.apart)) if rank.apart else 0))
         items.append(Item("scorers", total(separate_scorers(rank)) if separate else 0))
         items.append(Item("publication", total(rank.publication)))
-        processes += ranks * RANK_GIB + separate * RANK_GIB
+        processes += (ranks + critics + separate) * RANK_GIB
     items.append(Item("processes", int(processes * GIB)))
     yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.nodes * hardware.host_bytes)

@@ -46,7 +46,7 @@ class Rank:
 
     @cached_property
     def critic(self) -> TrainedModel | None:
-        """The critic."""
+        """The critic, wherever it is."""
         if self.models.critic is None:
             return None
         section = self.config.critic.optimizer(self.config.learner).model_copy(update={"ema": 0.0})
@@ -56,19 +56,34 @@ class Rank:
             section=section,
             lora=LoraSection(),
             has_logits=False,
-            is_offloaded=self.config.scorers.offload and not section.offload,
+            is_offloaded=self.config.scorers.offload and not self.is_critic_apart and not section.offload,
         )
+
+    @property
+    def is_critic_apart(self) -> bool:
+        """Whether the critic has ranks of its own."""
+        return self.config.critic.placement == "separate"
+
+    @property
+    def _critics(self) -> list[TrainedModel]:
+        """The critic, if it is on this rank."""
+        return [self.critic] if self.critic and not self.is_critic_apart else []
 
     @property
     def frozen(self) -> tuple[ModelShape, ...]:
         """Frozen models on this rank."""
-        return self.models.frozen if self.config.scorers.placement == "colocate" else ()
+        return self.models.frozen if self.config.scorers.placement != "separate" else ()
 
     @property
     def state(self) -> tuple[Item, ...]:
         """What the rank holds in every phase."""
-        critic = used(Item("critic", total(state(self.critic)) if self.critic else 0))
+        critic = used(Item("critic", sum(total(state(critic)) for critic in self._critics)))
         return (*state(self.policy), *critic, *used(Item("frozen models", 0 if self._waits else sum(self._scorers))))
+
+    @property
+    def apart(self) -> CriticRank | None:
+        """A rank of the critic, if it is separate."""
+        return CriticRank(self.critic) if self.critic and self.is_critic_apart else None
 
     @property
     def start(self) -> tuple[Item, ...]:
@@ -87,15 +102,14 @@ class Rank:
     def scoring(self) -> tuple[Item, ...]:
         """What columns before an update add."""
         passes = [forward(self.policy, has_gradient=False)] if self.models.has_old or self.frozen else []
-        passes += [forward(self.critic, has_gradient=False)] if self.critic else []
+        passes += [forward(critic, has_gradient=False) for critic in self._critics]
         lent = Item("frozen models", sum(self._scorers) if self._waits else 0)
         return used(lent, *max(passes, key=total, default=()))
 
     @property
     def update(self) -> tuple[Item, ...]:
         """What the update of the policy or that of the critic adds."""
-        parts = [update(self.policy), *([update(self.critic)] if self.critic else [])]
-        return max(parts, key=total)
+        return max(map(update, (self.policy, *self._critics)), key=total)
 
     @property
     def published(self) -> int:
@@ -117,9 +131,8 @@ class Rank:
     @property
     def host(self) -> tuple[Item, ...]:
         """What the rank of a GPU machine holds in CPU memory."""
-        parts = (offloaded(self.policy), offloaded(self.critic) if self.critic else ())
         return used(
-            Item("offloaded optimizer", sum(map(total, parts))),
+            Item("offloaded optimizer", sum(total(offloaded(model)) for model in (self.policy, *self._critics))),
             Item("offloaded frozen models", sum(self._scorers) if self._waits else 0),
         )
 
@@ -127,7 +140,7 @@ class Rank:
     def _trained(self) -> list[TrainedModel]:
         """Models with an optimizer that are whole for a moment, as quantized ones never are."""
         is_quantized = bool(self.config.lora.rank and self.config.lora.load_in_4bit)
-        return [*([] if is_quantized else [self.policy]), *([self.critic] if self.critic else [])]
+        return [*([] if is_quantized else [self.policy]), *self._critics]
 
     @property
     def _scorers(self) -> list[int]:
@@ -138,6 +151,43 @@ class Rank:
     @property
     def _waits(self) -> bool:
         return self.config.scorers.offload and self.config.device == "cuda"
+
+
+@dataclass(frozen=True)
+class CriticRank:
+    """One rank of a separate critic, by the same phases."""
+
+    critic: TrainedModel
+
+    @property
+    def state(self) -> tuple[Item, ...]:
+        """What the rank holds in every phase."""
+        return state(self.critic)
+
+    @property
+    def start(self) -> tuple[Item, ...]:
+        """What the load takes on a device."""
+        return used(Item("loaded model", _loaded(self.critic)))
+
+    @property
+    def loading(self) -> tuple[Item, ...]:
+        """What the load takes in CPU memory."""
+        return used(Item("loaded model", _loading(self.critic)))
+
+    @property
+    def scoring(self) -> tuple[Item, ...]:
+        """What the values before an update add."""
+        return forward(self.critic, has_gradient=False)
+
+    @property
+    def update(self) -> tuple[Item, ...]:
+        """What the update adds."""
+        return update(self.critic)
+
+    @property
+    def host(self) -> tuple[Item, ...]:
+        """What the rank of a GPU machine holds in CPU memory."""
+        return used(Item("offloaded optimizer", total(offloaded(self.critic))))
 
 
 def _loaded(model: TrainedModel) -> int:
@@ -154,7 +204,7 @@ def _loading(model: TrainedModel) -> int:
     return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest
 
 
-def on_cpu(rank: Rank) -> tuple[Item, ...]:
+def on_cpu(rank: Rank | CriticRank) -> tuple[Item, ...]:
     """Return what the process of a rank on a CPU takes at its peak, above its imports."""
     staying = total((*rank.state, *(item for item in rank.update if item.name == "gradients")))
     working = (*rank.state, *rank.update, Item("heap", PROCESS + int(HEAP_SHARE * staying)))

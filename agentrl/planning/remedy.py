@@ -165,7 +165,8 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
     halves = [learner.micro_batch_tokens >> n for n in range(1, 6)]
     yield "learner.micro_batch_tokens", [tokens for tokens in halves if tokens >= least]
     yield "learner.offload", [True] * (is_on_gpu and not learner.offload)
-    has_waiting = bool(models.frozen or models.critic) and config.scorers.placement == "colocate"
+    waiting = ((models.frozen, config.scorers), (models.critic, config.critic))
+    has_waiting = any(model and section.placement != "separate" for model, section in waiting)
     yield "scorers.offload", [True] * (is_on_gpu and has_waiting and not config.scorers.offload)
 
 

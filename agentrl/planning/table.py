@@ -65,6 +65,8 @@ def _head(plan: Plan, chosen: Sequence[Change]) -> Iterator[str]:
     split = f" of {config.engine.gpus} GPUs" if config.engine.gpus > 1 else ""
     engines = f"{counted(config.engine.count, 'engine')}{split}"
     learner = f"{counted(config.learner.ranks, 'learner rank')} at ZeRO stage {config.learner.stage}"
+    if critics := config.critic.separate_ranks(config.learner):
+        learner += f", {counted(critics, 'critic rank')}"
     yield f"{engines}, {learner}, {where}" if plan.models.learns else f"{engines}, {where}"
     if chosen:
         yield f"chosen, because the defaults do not fit: {' '.join(map(str, chosen))}"

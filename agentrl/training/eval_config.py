@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.config.keys import SHORT_FLAGS, keys
 from agentrl.config.loading import ENV, Setting, load
-from agentrl.config.schema import Config, LearnerSection, LoraSection, ScorersSection
+from agentrl.config.schema import Config, CriticSection, LearnerSection, LoraSection, ScorersSection
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import of_newest
@@ -42,7 +42,8 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
     if not config.eval.tasks:
         raise ConfigError("eval.tasks is 0, so there is nothing to score: set --eval.tasks 64 or another number")
     # The processes that trained the model need no resources on this machine; a saved model has its adapters merged.
-    return config.model_copy(update={"learner": LearnerSection(), "lora": LoraSection(), "scorers": ScorersSection()})
+    unread = {"learner": LearnerSection(), "critic": CriticSection(), "scorers": ScorersSection()}
+    return config.model_copy(update={**unread, "lora": LoraSection(), "placement": "auto"})
 
 
 def is_read(key: str) -> bool:

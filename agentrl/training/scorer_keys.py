@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentrl.algorithms.base import Algorithm
 from agentrl.config.schema import Config
+from agentrl.config.validate import decided
 from agentrl.errors import ConfigError
 
 
@@ -13,8 +14,8 @@ def check_scorers(config: Config, algorithm: Algorithm) -> None:
     if config.scorers.placement == "separate":
         _check_separate(config, algorithm, has_frozen=bool(frozen))
     if config.scorers.offload:
-        has_critic = "values" in algorithm.requirements.columns
-        is_beside = bool(frozen) and config.scorers.placement == "colocate"
+        has_critic = "values" in algorithm.requirements.columns and config.critic.placement != "separate"
+        is_beside = bool(frozen) and config.scorers.placement != "separate"
         _check_offload(config, has_frozen=is_beside, has_critic=has_critic)
 
 
@@ -26,8 +27,9 @@ def _check_separate(config: Config, algorithm: Algorithm, *, has_frozen: bool) -
         )
     if algorithm.config.reference_every:
         raise ConfigError(
-            "scorers.placement separate does not work with algorithm.reference_every: a reference that moves to the "
-            "policy's weights shares the ranks that hold them. Leave one of the two out"
+            f"{decided(config, 'scorers')} does not work with algorithm.reference_every: a reference that moves to the "
+            "policy's weights shares the ranks that hold them. Leave one of the two out, or set scorers.placement "
+            "colocate"
         )
 
 

@@ -45,7 +45,7 @@ class StepReport:
     whose gradient was not finite, `stopped_steps` those left out because the KL exceeded `algorithm.kl_stop`. `meters`
     holds means over `learned_tokens`: the tokens of all ranks that went through the model in steps that were taken.
     They, `loss` and `grad_norm` mean nothing unless `has_learned`. `digest` is that of the float32 weights after the
-    step, `layout` the ranks, threads and ZeRO stages that took it.
+    step (of this rank's, until `Learners` combines them), `layout` the ranks, threads and ZeRO stages that took it.
     """
 
     loss: float

@@ -24,6 +24,7 @@ def taken(made: Placement) -> Counter[int | None]:
     for place in (
         *map(made.engine, range(config.engine.count)),
         *map(made.rank, range(config.learner.ranks)),
+        *map(made.critic, range(config.critic.separate_ranks(config.learner))),
         *([made.scorers()] if config.scorers.placement == "separate" else []),
     ):
         places[place.bundle] += int(place.gpus)
@@ -31,9 +32,9 @@ def taken(made: Placement) -> Counter[int | None]:
 
 
 def test_a_cpu_run_reserves_nothing() -> None:
-    made = placement("cpu", scorers={"placement": "separate"})
+    made = placement("cpu", scorers={"placement": "separate"}, critic={"placement": "separate"})
     assert made.bundles is None
-    assert {made.engine(0), made.rank(0), made.worker(), made.scorers()} == {Place()}
+    assert {made.engine(0), made.rank(0), made.worker(), made.critic(0), made.scorers()} == {Place()}
 
 
 def test_separate_engines_and_ranks_have_bundles_of_their_own() -> None:
@@ -56,7 +57,7 @@ def test_ranks_own_the_gpus_that_engines_use_by_turns(count: int, tensor: int, p
 
 @pytest.mark.parametrize("sections", [{}, SHARED, SHARED | {"engine": {"placement": "colocate", "tensor_parallel": 2}}])
 def test_processes_take_exactly_what_is_reserved(sections: dict[str, dict[str, object]]) -> None:
-    made = placement(scorers={"placement": "separate"}, **sections)
+    made = placement(scorers={"placement": "separate"}, critic={"placement": "separate", "ranks": 3}, **sections)
     assert made.bundles is not None
     assert taken(made) == {n: bundle["GPU"] for n, bundle in enumerate(made.bundles)}
 
@@ -67,6 +68,15 @@ def test_separate_scorers_have_one_more_bundle() -> None:
     assert placement(**SHARED, scorers=apart).bundles == [{"GPU": 1.0}] * 3
     assert placement(**SHARED, scorers=apart).scorers() == Place(2, 1.0)
     assert placement(scorers=apart).scorers() == Place(2, 1.0), "after an engine and a rank"
+
+
+def test_a_separate_critic_has_as_many_bundles_as_the_policy_or_as_it_asks_for() -> None:
+    apart: dict[str, object] = {"placement": "separate"}
+    assert placement(**SHARED, critic={"ranks": 3}).bundles == [{"GPU": 1.0}] * 2, "it shares the policy's ranks"
+    assert placement(**SHARED, critic=apart).bundles == [{"GPU": 1.0}] * 4
+    made = placement(**SHARED, critic={**apart, "ranks": 1, "nodes": "big"}, scorers=apart)
+    assert made.bundles == [{"GPU": 1.0}] * 2 + [{"GPU": 1.0, "big": ON_NODE}, {"GPU": 1.0}]
+    assert (made.critic(0), made.scorers()) == (Place(2, 1.0), Place(3, 1.0))
 
 
 def test_processes_are_on_the_nodes_that_their_section_names() -> None:

@@ -61,6 +61,7 @@ def test_an_engine_sleeps_while_the_learner_works_and_the_learner_stays_while_it
         ({"algorithm__kl_coef": 0.1}, "learner", Phase.UPDATE, "frozen models"),
         ({"algo": "ppo"}, "learner", Phase.UPDATE, "critic"),
         ({"algorithm__kl_coef": 0.1, "scorers__placement": "separate"}, "scorers", Phase.SCORING, "frozen models"),
+        ({"algo": "ppo", "critic__placement": "separate"}, "critic", Phase.UPDATE, "optimizer"),
         ({"learner__ema": 0.9}, "learner", Phase.UPDATE, "EMA"),
         ({"learner__zero_stage": 2, "learner__offload": "true"}, "CPU memory", Phase.UPDATE, "offloaded optimizer"),
         ({"lora__rank": 8}, "learner", Phase.PUBLICATION, "adapter"),
@@ -70,6 +71,34 @@ def test_an_engine_sleeps_while_the_learner_works_and_the_learner_stays_while_it
 )
 def test_what_a_setting_adds_is_counted(flags: dict[str, Any], device: str, phase: Phase, name: str) -> None:
     assert items(need(plan("Qwen2.5-0.5B", gpus(8), **APART, **flags), device, phase))[name] > 0
+
+
+def test_a_separate_critic_takes_its_memory_and_its_gpus_from_the_policys_ranks() -> None:
+    apart: dict[str, Any] = {"critic__placement": "separate", "critic__ranks": 2, "critic__zero_stage": 2}
+    ranks = {**APART, "algo": "ppo", "learner__ranks": 3, "engine__count": 3}
+    separate = plan("Qwen2.5-0.5B", gpus(8), **ranks, **apart)
+    assert {need.device: need.count for need in separate.needs} == {
+        "learner": 3,
+        "engine": 3,
+        "critic": 2,
+        "CPU memory": 1,
+    }
+    assert "critic" not in items(need(separate, "learner", Phase.UPDATE))
+    own, alone = need(separate, "critic", Phase.UPDATE), plan("Qwen2.5-0.5B", gpus(8), **ranks)
+    assert 0 < items(own)["optimizer"] < items(need(separate, "learner", Phase.UPDATE))["optimizer"], "on two ranks"
+    assert need(separate, "learner", Phase.UPDATE).nbytes < need(alone, "learner", Phase.UPDATE).nbytes
+    assert items(need(separate, "CPU memory", Phase.START))["critic's loaded model"] > 0
+    assert {one.phase for one in separate.seconds} >= {Phase.SCORING, Phase.UPDATE}
+    assert separate.step_s < plan("Qwen2.5-0.5B", gpus(8), **ranks, **apart | {"critic__ranks": 1}).step_s
+
+
+def test_on_cpus_a_separate_critic_is_a_process_more() -> None:
+    [together], [apart] = (
+        plan("Qwen2.5-0.5B", LAPTOP, algo="ppo", critic__placement=place).needs for place in ("colocate", "separate")
+    )
+    assert items(apart)["critic"] > 16 * 494e6
+    assert items(apart)["learner"] < items(together)["learner"]
+    assert items(apart)["processes"] > items(together)["processes"]
 
 
 def test_models_that_play_roles_have_an_engine_each() -> None:

@@ -1,0 +1,37 @@
+"""Where the roles of a run are: the one word `placement`, and what it means for each role that the run has."""
+
+from __future__ import annotations
+
+from agentrl.algorithms.base import RunShape
+from agentrl.algorithms.registry import make_algorithm
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+
+SHARED = "colocate"
+"""Where critic and scorers are unless a key says otherwise."""
+
+
+def placed(config: Config, *, learns: bool = True) -> Config:
+    """Return the configuration with a place for the critic and the scorers that it has, and for engines if a word says.
+
+    A role's own key wins over `placement`.
+    """
+    word = config.placement
+    chosen = {"engine": word} | dict.fromkeys(_roles(config) if learns else (), SHARED if word == "auto" else word)
+    return config.model_copy(
+        update={
+            role: section.model_copy(update={"placement": place})
+            for role, place in chosen.items()
+            if (section := getattr(config, role)).placement in (None, "auto") and place != "auto"
+        }
+    )
+
+
+def _roles(config: Config) -> list[str]:
+    """Return the sections of the models beside the policy that the run's algorithm has."""
+    try:
+        algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+    except ConfigError:  # which the check of the run's inputs explains
+        return []
+    has_frozen = bool(algorithm.frozen_columns(has_adapters=bool(config.lora.rank)))
+    return ["critic"] * ("values" in algorithm.requirements.columns) + ["scorers"] * has_frozen

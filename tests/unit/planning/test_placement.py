@@ -1,0 +1,84 @@
+"""One word places every role that a run has; a role's own key wins, and messages name the key that decided."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrl.config.machine import Machine
+from agentrl.config.schema import Config
+from agentrl.errors import ConfigError
+from agentrl.planning.fit import fitted_run
+from agentrl.planning.placement import placed
+from agentrl.training.inputs import algorithm_of
+from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.planning.published import config, gpus
+
+PPO = {"algo": "ppo", "algorithm__kl_coef": 0.1}
+
+
+def places(made: Config) -> tuple[str, str | None, str | None]:
+    return made.engine.placement, made.critic.placement, made.scorers.placement
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (PPO, ("auto", "colocate", "colocate")),
+        (PPO | {"placement": "separate"}, ("separate", "separate", "separate")),
+        (PPO | {"placement": "colocate"}, ("colocate", "colocate", "colocate")),
+        (PPO | {"placement": "separate", "critic__placement": "colocate"}, ("separate", "colocate", "separate")),
+        (PPO | {"placement": "colocate", "scorers__placement": "separate"}, ("colocate", "colocate", "separate")),
+        (PPO | {"placement": "separate", "engine__placement": "colocate"}, ("colocate", "separate", "separate")),
+        ({"placement": "separate"}, ("separate", None, None)),
+        (PPO | {"placement": "separate", "lora__rank": 8}, ("separate", "separate", None)),
+        ({"placement": "separate", "algo": "grop"}, ("separate", None, None)),
+    ],
+    ids=str,
+)
+def test_a_word_places_the_roles_that_a_run_has_and_a_roles_own_key_wins(
+    flags: dict[str, object], expected: tuple[str, str | None, str | None]
+) -> None:
+    made = placed(config(**flags))
+    assert places(made) == expected
+    assert placed(made) == made
+
+
+def test_an_evaluation_has_engines_only() -> None:
+    assert places(placed(config(**PPO, placement="separate"), learns=False)) == ("separate", None, None)
+
+
+def test_the_configuration_of_a_run_has_the_place_of_each_role() -> None:
+    words = [{}, {"placement": "separate"}, {"placement": "colocate"}]
+    made = [fitted_run(config(**PPO, **word), gpus(8)) for word in words]
+    assert [places(one) for one in made] == [
+        ("colocate", "colocate", "colocate"),
+        ("separate", "separate", "separate"),
+        ("colocate", "colocate", "colocate"),
+    ]
+    assert algorithm_of(made[1]).name == "ppo"
+    assert fitted_run(made[1], gpus(8)) == made[1], "a resolved configuration comes back equal"
+    assert places(fitted_run(config(**PPO, placement="separate"), LAPTOP)) == ("separate", "separate", "separate")
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "words"),
+    [
+        (LAPTOP, {"placement": "colocate"}, "^placement colocate needs engines that can sleep"),
+        (LAPTOP, {"engine__placement": "colocate"}, "^engine.placement colocate needs engines that can sleep"),
+        (gpus(2), PPO | {"placement": "separate"}, "1 rank of placement separate and placement separate take 4 GPUs"),
+        (
+            gpus(2),
+            PPO | {"placement": "separate", "scorers__placement": "colocate"},
+            "with placement separate and 1 rank of placement separate take 3 GPUs",
+        ),
+        (
+            gpus(4),
+            {"placement": "separate", "algorithm__kl_coef": 0.1, "algorithm__reference_every": 2},
+            "^placement separate does not work with algorithm.reference_every: .* or set scorers.placement colocate",
+        ),
+    ],
+    ids=str,
+)
+def test_a_message_names_the_key_that_decided(machine: Machine, flags: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        algorithm_of(fitted_run(config(**flags), machine))
