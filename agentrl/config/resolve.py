@@ -149,7 +149,7 @@ def explain(config: Config, machine: Machine) -> str:
     bound = f"no trained token is older than {counted(rollout.max_staleness, 'update')}"
     wait = f"Sampling continues during updates; {bound}." if rollout.max_staleness else "Sampling waits for updates."
     scorers = ["Reference and teacher have a process of their own."] * (config.scorers.placement == "separate")
-    scorers += [f"A vLLM process of its own plays roles with {name}." for name in config.role_models]
+    scorers += [f"A vLLM process of its own serves {name} for roles and judges." for name in config.role_models]
     names = ", ".join(keys.name for keys in config.reward.models)
     rewards = [f"Reward models score every finished episode: {names}."] if names else []
     settings = "`agentrl config` shows every setting and its source."

@@ -246,7 +246,7 @@ def separate_gpus(config: Config) -> int:
 
 
 def other_gpus(config: Config) -> int:
-    """Return the GPUs of reward models, of models that play roles, and of scorers outside the learner's ranks."""
+    """Return the GPUs of reward models, of models for roles and judges, and of scorers outside the learner's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others
 
@@ -258,7 +258,7 @@ def _by_stages(engine: EngineSection) -> str:
 
 def _and_roles(config: Config) -> str:
     number = len(config.role_models)
-    return f" and {counted(number, 'model')} for roles" if number else ""
+    return f" and {counted(number, 'model')} for roles and judges" if number else ""
 
 
 def _a_machine(machine: Machine) -> str:

@@ -14,7 +14,7 @@ from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RoleKeys
+from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.values import anchored_model, expanded
 from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.dry_run.verdict import DryRunRequest
@@ -177,13 +177,24 @@ def _check_reward_models(config: Config) -> None:
     """Raise ConfigError for a reward model that does not exist or is none, or that cannot be asked."""
     for keys in config.reward.models:
         client_of(keys, config.reward.score_timeout_s)
-        if keys.model:
-            kinds = json.loads((locate(keys.model) / "config.json").read_text()).get("architectures") or ["unknown"]
-            if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-                raise ConfigError(
-                    f"reward model {keys.name}: {keys.model} is a {', '.join(kinds)}; a reward model is saved as a "
-                    "...ForSequenceClassification. To score with a chat model, serve it and set url and judge"
-                )
+        if keys.has_engine or (keys.model and not keys.judge):
+            _check_served(keys, keys.model or "", keys.max_context or config.model.max_context)
+
+
+def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
+    """Raise ConfigError if the run cannot serve a reward model, or it is of the wrong kind."""
+    model, about = locate(name), f"reward model {keys.name}"
+    kinds = json.loads((model / "config.json").read_text()).get("architectures") or ["unknown"]
+    is_classifier = any(kind.endswith("ForSequenceClassification") for kind in kinds)
+    if keys.has_engine and is_classifier:
+        raise ConfigError(f"{about}: {name} is a {', '.join(kinds)}, which writes no text: leave judge out")
+    if keys.has_engine:
+        check_context(model, max_context, f"{about}: max_context")
+    elif not is_classifier:
+        raise ConfigError(
+            f"{about}: {name} is a {', '.join(kinds)}; a reward model is saved as a ...ForSequenceClassification. To "
+            "score with a chat model, set judge to true"
+        )
 
 
 def check_other_models(config: Config, model: Path) -> None:
