@@ -37,7 +37,8 @@ class Needs:
 
     `group_size` is the least number of samples per task. `columns` are computed for every sampled token before credit
     is given; "reference" and "teacher" load a frozen model, "values" trains a critic. `greedy` members are added to
-    each group, decoded greedily and never trained.
+    each group, decoded greedily and never trained. `epochs` is the default of `learner.epochs`. With `rewards`, a run
+    without reward models (`reward.models`) is refused.
     """
 
     group_size: int = 1
@@ -45,16 +46,20 @@ class Needs:
     greedy: int = 0
 
     def __post_init__(self) -> None:
+    epochs: int = 1
+    rewards: bool = False
         if isinstance(self.columns, str) or not isinstance(self.columns, Collection):
             raise ConfigError(f"needs.columns is {self.columns!r}, write a set: Needs(columns=frozenset({{'old'}}))")
         for column in self.columns:
             if column not in get_args(Column):
                 raise UnknownNameError("column of needs", str(column), get_args(Column))
-        for name, least in (("group_size", 1), ("greedy", 0)):
+        for name, least in (("group_size", 1), ("greedy", 0), ("epochs", 1)):
             if type(value := getattr(self, name)) is not int or value < least:
                 raise ConfigError(f"needs.{name} is {value!r}, not a whole number of at least {least}")
         object.__setattr__(self, "columns", frozenset(self.columns))
 
+        if not isinstance(self.rewards, bool):
+            raise ConfigError(f"needs.rewards is {self.rewards!r}, not True or False")
 
 @dataclass(frozen=True, slots=True)
 class RunShape:

@@ -20,7 +20,7 @@ from agentrl.algorithms.reinforce_pp_baseline import ReinforcePPBaseline
 from agentrl.algorithms.remax import ReMax
 from agentrl.algorithms.rloo import RLOO
 from agentrl.config.options import checked_options
-from agentrl.config.schema import AlgorithmSection
+from agentrl.config.schema import AlgorithmSection, Config
 from agentrl.errors import ConfigError
 from agentrl.plugins import registry
 from agentrl.plugins.kind import Kind
@@ -83,6 +83,14 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
 
 
 def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
+def with_epochs(config: Config) -> Config:
+    """Return the configuration with the epochs that the algorithm needs, unless `learner.epochs` is set."""
+    if config.learner.epochs:
+        return config
+    epochs = resolve(config.algorithm.name).needs.epochs
+    return config.model_copy(update={"learner": config.learner.model_copy(update={"epochs": epochs})})
+
+
     """Raise one ConfigError for the keys that were set although nothing reads them.
 
     False is always accepted. Dynamic sampling that an algorithm cannot do is refused even if its Config

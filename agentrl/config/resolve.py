@@ -47,6 +47,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
         "learner": _with(
             learner,
             zero_stage=learner.stage,
+            epochs=learner.passes,
             threads=learner.threads or _threads(machine, config, learner.ranks),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],

@@ -425,7 +425,7 @@ class LearnerSection(Section):
     beta2: float = Field(0.95, ge=0, lt=1, description="second moment of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip gradients to this global norm")
     updates_per_batch: int = Field(1, ge=1, description="optimizer steps per epoch over a batch")
-    epochs: int = Field(1, ge=1, description="epochs over a batch")
+    epochs: Annotated[int, Unset("1, or what the algorithm needs")] = Field(0, ge=0, description="epochs over a batch")
     micro_batch_tokens: Annotated[int, Unset("2048 on a CPU, 4096 on a GPU")] = Field(
         0, ge=0, description="maximum tokens in one forward pass of a rank"
     )
@@ -453,9 +453,14 @@ class LearnerSection(Section):
         return self.ranks // self.sequence_parallel
 
     @property
+    def passes(self) -> int:
+        """The epochs, of a section that may not be resolved."""
+        return self.epochs or 1
+
+    @property
     def updates(self) -> int:
         """Optimizer steps per batch."""
-        return self.epochs * self.updates_per_batch
+        return self.passes * self.updates_per_batch
 
 
 ALL_LINEAR = "all-linear"

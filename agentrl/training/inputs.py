@@ -64,6 +64,7 @@ class RunInputs:
             rehearse(algorithm)
         check_clashes(env.name for env in config.env if not env.python)
         if config.env_lock:
+            check_rewards(config, algorithm)
             check_lock(config.env_lock, config.env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = [_tried(config, env, wanted) for env in config.env]
@@ -143,6 +144,15 @@ def configured_algorithm(config: Config) -> Algorithm:
     Raises ConfigError if there is none, or for groups that are too small.
     """
     algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+def check_rewards(config: Config, algorithm: Algorithm) -> None:
+    """Raise ConfigError for an algorithm that needs the score of a reward model, in a run without one."""
+    if algorithm.needs.rewards and not config.reward.models:
+        raise ConfigError(
+            f"algorithm {config.algorithm.name} learns from the score of a reward model: set reward.models "
+            "(docs/reward-models.md)"
+        )
+
+
     least = algorithm.requirements.group_size
     if config.rollout.group_size < least:
         raise ConfigError(
