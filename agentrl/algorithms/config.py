@@ -5,12 +5,16 @@ from __future__ import annotations
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from agentrl.config.schema import Keys, Unset
 from agentrl.errors import ConfigError
+from agentrl.plugins.files import is_path
+from agentrl.plugins.registry import TARGET
 
 Loss = Literal["ppo_clip", "dual_clip", "gspo", "cispo", "policy_gradient"]
+"""The losses of agentrl."""
 Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "geometric_mask"]
 Estimator = Literal["k1", "k2", "k3"]
 CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
@@ -22,12 +26,24 @@ CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
 """Default clip widths (low, high) of a loss that replaces an algorithm's own."""
 
 
+def _named(loss: str) -> str:
+    """Refuse the name of a loss that is neither one of agentrl nor a function of the author's."""
+    if loss in get_args(Loss) or is_path(loss) or TARGET.fullmatch(loss):
+        return loss
+    words = ", ".join(map(repr, get_args(Loss)))
+    raise PydanticCustomError("loss", f"Input should be {words}, ./file.py:function or package:function")
+
+
 class AlgorithmConfig(Keys):
     """Base of every algorithm's `class Config`: rejects unknown keys and validates values and defaults."""
 
     model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
 
-    loss: Loss = Field("ppo_clip", description="policy loss of a token")
+    loss: Annotated[str, AfterValidator(_named)] = Field(
+        "ppo_clip",
+        description="policy loss of a token: ppo_clip, dual_clip, gspo, cispo, policy_gradient, ./file.py:function or "
+        "package:function",
+    )
     clip_low: float = Field(0.2, gt=0, le=1, description="clip of the ratio policy / old below 1")
     clip_high: float = Field(0.28, gt=0, le=100, description="clip of the ratio policy / old above 1 (clip-higher)")
     dual_clip: float = Field(
@@ -96,8 +112,8 @@ class AlgorithmConfig(Keys):
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
         """Keep the type of a key whose default a subclass changes, unless it allows fewer of the key's words."""
         for name, replaced in AlgorithmConfig.model_fields.items():
-            own = cls.model_fields[name]
-            if not 0 < len(get_args(own.annotation)) < len(get_args(replaced.annotation)):
+            own, words = cls.model_fields[name], get_args(Loss if name == "loss" else replaced.annotation)
+            if not 0 < len(get_args(own.annotation)) < len(words):
                 own.annotation = replaced.annotation
         cls.model_rebuild(force=True)
         super().__pydantic_init_subclass__(**keywords)
@@ -139,6 +155,11 @@ class AlgorithmConfig(Keys):
         }
 
     @property
+    def has_own_loss(self) -> bool:
+        """Whether the loss is a function of an author's."""
+        return self.loss not in get_args(Loss)
+
+    @property
     def has_reward_kl(self) -> bool:
         """Whether a KL is subtracted from the rewards."""
         return self.kl_coef > 0 and self.kl_in == "reward"
@@ -157,7 +178,7 @@ class AlgorithmConfig(Keys):
         conditions = (
             ("clip_low", clips, "a loss that clips"),
             ("clip_high", clips, "a loss that clips"),
-            ("dual_clip", self.loss == "dual_clip", "algorithm.loss dual_clip"),
+            ("dual_clip", self.loss == "dual_clip" or self.has_own_loss, "algorithm.loss dual_clip"),
             ("constant", self.normalization == "constant", "algorithm.normalization constant"),
             ("old_logprobs", clips, "a loss with the ratio policy / old"),
             ("correction", self.old_logprobs == "learner", "algorithm.old_logprobs learner"),

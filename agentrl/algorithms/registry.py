@@ -79,10 +79,10 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
         where = defined_at(cls.__init__)
         raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
     _refuse_idle(algorithm, section.options)
+    algorithm.checked_loss()
     return algorithm
 
 
-def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
 def with_epochs(config: Config) -> Config:
     """Return the configuration with the epochs that the algorithm needs, unless `learner.epochs` is set."""
     if config.learner.epochs:
@@ -91,6 +91,7 @@ def with_epochs(config: Config) -> Config:
     return config.model_copy(update={"learner": config.learner.model_copy(update={"epochs": epochs})})
 
 
+def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
     """Raise one ConfigError for the keys that were set although nothing reads them.
 
     False is always accepted. Dynamic sampling that an algorithm cannot do is refused even if its Config

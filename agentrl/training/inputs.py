@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentrl.algorithms.base import Algorithm, RunShape
+from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
@@ -50,6 +51,8 @@ class RunInputs:
     """What the environments found on this machine, and what their authors should know."""
     algorithm: type[Algorithm] | None = None
     """None for an evaluation."""
+    loss: OwnLoss | None = None
+    """The author's function that replaces the loss, if there is one."""
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
@@ -61,10 +64,10 @@ class RunInputs:
         """
         algorithm = None if splits else algorithm_of(config)
         if algorithm:
+            check_rewards(config, algorithm)
             rehearse(algorithm)
         check_clashes(env.name for env in config.env if not env.python)
         if config.env_lock:
-            check_rewards(config, algorithm)
             check_lock(config.env_lock, config.env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = [_tried(config, env, wanted) for env in config.env]
@@ -84,7 +87,9 @@ class RunInputs:
             if note
         ]
         envs = tuple(one.source for one in tried)
-        return cls(envs, model, " ".join(notes), type(algorithm) if algorithm else None)
+        if algorithm is None:
+            return cls(envs, model, " ".join(notes))
+        return cls(envs, model, " ".join(notes), type(algorithm), algorithm.checked_loss())
 
     @classmethod
     def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
@@ -103,8 +108,9 @@ class RunInputs:
         """
         envs = [source() for source in self.envs]
         algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
+        loss = plugin_source(self.loss.name, self.loss.function) if self.loss else None
         data = chain.from_iterable(files_in(section.options) for section in (*config.env, config.algorithm))
-        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm))
+        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm, loss))
 
     def _models(self, config: Config) -> dict[str, Path]:
         """Return the folders of all models that the run loads, by role."""
@@ -138,12 +144,6 @@ def algorithm_of(config: Config) -> Algorithm:
     return algorithm
 
 
-def configured_algorithm(config: Config) -> Algorithm:
-    """Make the algorithm that `config` names, which may still lack a teacher.
-
-    Raises ConfigError if there is none, or for groups that are too small.
-    """
-    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
 def check_rewards(config: Config, algorithm: Algorithm) -> None:
     """Raise ConfigError for an algorithm that needs the score of a reward model, in a run without one."""
     if algorithm.needs.rewards and not config.reward.models:
@@ -153,6 +153,12 @@ def check_rewards(config: Config, algorithm: Algorithm) -> None:
         )
 
 
+def configured_algorithm(config: Config) -> Algorithm:
+    """Make the algorithm that `config` names, which may still lack a teacher.
+
+    Raises ConfigError if there is none, or for groups that are too small.
+    """
+    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     least = algorithm.requirements.group_size
     if config.rollout.group_size < least:
         raise ConfigError(
@@ -248,6 +254,8 @@ def anchored(config: Config) -> Config:
     critic = config.critic.model_copy(update={"model": anchored_model(config.critic.model)})
     if teacher := other_models(config).get("teacher"):
         algorithm = algorithm.model_copy(update={"teacher": anchored_model(teacher)})
+    if loss := algorithm.options.get("loss"):
+        algorithm = algorithm.model_copy(update={"loss": absolute(str(loss))})
     reward = config.reward.model_copy(update={"models": tuple(keys.anchored for keys in config.reward.models)})
     out, lock = (path and path.absolute() for path in (config.out, config.env_lock))
     changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward}
