@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, get_args
 
+import re2
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -32,6 +33,18 @@ def _named(loss: str) -> str:
         return loss
     words = ", ".join(map(repr, get_args(Loss)))
     raise PydanticCustomError("loss", f"Input should be {words}, ./file.py:function or package:function")
+
+
+def _compiles(pattern: str) -> str:
+    """Refuse what is no pattern. RE2, because the text that it reads is a model's."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace")
+        raise PydanticCustomError("pattern", "Input should be a pattern of RE2 ({why})", {"why": why}) from None
+    return pattern
 
 
 class AlgorithmConfig(Keys):
@@ -98,6 +111,13 @@ class AlgorithmConfig(Keys):
     )
     overlong_buffer: Annotated[int, Unset("a fifth of rollout.max_tokens")] = Field(
         0, ge=0, description="tokens before rollout.max_tokens over which the penalty grows"
+    )
+    format_pattern: Annotated[str, AfterValidator(_compiles)] = Field(
+        "",
+        description="pattern (RE2) of which the last reply of an episode has to contain a match; empty: none",
+    )
+    format_penalty: float = Field(
+        0.0, ge=0, le=100, description="penalty for a last reply without a match of the pattern"
     )
     reward_clip: float = Field(0.0, ge=0, description="clip the reward of a turn and of an episode to +-this; 0: none")
     normalize_rewards: bool = Field(
@@ -196,6 +216,7 @@ class AlgorithmConfig(Keys):
             ("entropy_delta", self.entropy_target > 0, "algorithm.entropy_target above 0"),
             ("entropy_clip", self.has_entropy_bonus, "algorithm.entropy_coef above 0"),
             ("overlong_buffer", self.overlong_penalty > 0, "algorithm.overlong_penalty above 0"),
+            ("format_penalty", bool(self.format_pattern), "algorithm.format_pattern"),
             ("max_filtered_batches", self.filter_zero_variance, "algorithm.filter_zero_variance true"),
         )
         return {key: needs for key, is_read, needs in conditions if not is_read}
