@@ -26,6 +26,7 @@ from agentrl.algorithms.driver import assign
 from agentrl.algorithms.gigpo import GiGPO
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.gspo import GSPO
+from agentrl.algorithms.own_loss import reads
 from agentrl.algorithms.ppo import PPO
 from agentrl.algorithms.registry import algorithms, resolve
 from agentrl.algorithms.rehearsal import by_hand
@@ -63,6 +64,7 @@ __all__ = [
     "difference",
     "gae",
     "minus_mean_of_others",
+    "reads",
     "remaining",
     "resolve",
     "returns_by_turn",

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from agentrl.algorithms.config import AlgorithmConfig, check_schema
+from agentrl.algorithms.own_loss import REMEDIES, OwnLoss, own_loss
 from agentrl.algorithms.sample import Column, Sample
 from agentrl.config.schema import Config as RunConfig
-from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.errors import AlgorithmError, ConfigError, UnknownNameError
+from agentrl.plugins.tracebacks import call_author
 from agentrl.types import StepReport
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ class Needs:
 
     `group_size` is the least number of samples per task. `columns` are computed for every sampled token before credit
     is given; "reference" and "teacher" load a frozen model, "values" trains a critic. `greedy` members are added to
-    each group, decoded greedily and never trained.
+    each group, decoded greedily and never trained. `epochs` is the default of `learner.epochs`. With `rewards`, a run
+    without reward models (`reward.models`) is refused.
     """
 
     group_size: int = 1
     columns: frozenset[Column] = frozenset()
     greedy: int = 0
+    epochs: int = 1
+    rewards: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str) or not isinstance(self.columns, Collection):
@@ -50,9 +55,11 @@ class Needs:
         for column in self.columns:
             if column not in get_args(Column):
                 raise UnknownNameError("column of needs", str(column), get_args(Column))
-        for name, least in (("group_size", 1), ("greedy", 0)):
+        for name, least in (("group_size", 1), ("greedy", 0), ("epochs", 1)):
             if type(value := getattr(self, name)) is not int or value < least:
                 raise ConfigError(f"needs.{name} is {value!r}, not a whole number of at least {least}")
+        if not isinstance(self.rewards, bool):
+            raise ConfigError(f"needs.rewards is {self.rewards!r}, not True or False")
         object.__setattr__(self, "columns", frozenset(self.columns))
 
 
@@ -134,7 +141,7 @@ class Algorithm(ABC):
         """
         config, own = self.config, type(self)
         has_kl = config.kl_coef > 0 and not config.has_reward_kl
-        return not (has_kl or config.has_entropy_bonus) and (own.loss, own.objective) == (
+        return not (has_kl or config.has_entropy_bonus or config.has_own_loss) and (own.loss, own.objective) == (
             Algorithm.loss,
             Algorithm.objective,
         )
@@ -148,9 +155,19 @@ class Algorithm(ABC):
 
     def loss(self, terms: Terms) -> Tensor:
         """Return the policy loss of each sampled token [A] of a micro-batch, differentiable in `terms.logprobs`."""
+        if self.config.has_own_loss:
+            return self._own_loss(terms)
         from agentrl.losses import LOSSES
 
         return LOSSES[self.config.loss](terms, self.config)
+
+    def _own_loss(self, terms: Terms) -> Tensor:
+        from agentrl.losses.objective import per_token
+
+        own = own_loss(self.config.loss)
+        what = f"{self.name}: the loss {own.name} failed"
+        made = call_author(what, own.function, terms, self.config, at=own.function, kind=AlgorithmError)
+        return per_token(made, terms, own.function)
 
     def objective(self, terms: Terms) -> Tensor:
         """Return what the learner minimises for each token [A], before its weight: loss, KL term, entropy bonus."""
@@ -160,6 +177,22 @@ class Algorithm(ABC):
 
     def after(self, report: StepReport) -> None:  # noqa: B027 (an optional hook)
         """Adapt `self.state` after a step. The coefficients that have a target have adapted before."""
+
+    def checked_loss(self) -> OwnLoss | None:
+        """Return the author's function that is the loss, if it is one.
+
+        Raises ConfigError if there is no such function, or if it reads columns that the run does not have.
+        """
+        if not (self.config.has_own_loss and self.has_open_loss):
+            return None
+        own, columns = own_loss(self.config.loss), self.requirements.columns
+        provided = {"old", *columns, *(("returns",) if "values" in columns else ())}
+        for column in sorted(own.columns - provided):
+            raise ConfigError(
+                f"algorithm.loss {own.name} reads {column!r}, which {self.name} does not have in this run: "
+                f"{REMEDIES[column]}"
+            )
+        return own
 
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that nothing reads in this run, each with what it needs."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+import re2
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from agentrl.config.schema import Keys, Unset
 from agentrl.errors import ConfigError
+from agentrl.plugins.files import is_path
+from agentrl.plugins.registry import TARGET
 
 Loss = Literal["ppo_clip", "dual_clip", "gspo", "cispo", "policy_gradient"]
+"""The losses of agentrl."""
 Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "geometric_mask"]
 Estimator = Literal["k1", "k2", "k3"]
 CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
@@ -22,12 +27,36 @@ CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
 """Default clip widths (low, high) of a loss that replaces an algorithm's own."""
 
 
+def _named(loss: str) -> str:
+    """Refuse the name of a loss that is neither one of agentrl nor a function of the author's."""
+    if loss in get_args(Loss) or is_path(loss) or TARGET.fullmatch(loss):
+        return loss
+    words = ", ".join(map(repr, get_args(Loss)))
+    raise PydanticCustomError("loss", f"Input should be {words}, ./file.py:function or package:function")
+
+
+def _compiles(pattern: str) -> str:
+    """Refuse what is no pattern. RE2, because the text that it reads is a model's."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace")
+        raise PydanticCustomError("pattern", "Input should be a pattern of RE2 ({why})", {"why": why}) from None
+    return pattern
+
+
 class AlgorithmConfig(Keys):
     """Base of every algorithm's `class Config`: rejects unknown keys and validates values and defaults."""
 
     model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
 
-    loss: Loss = Field("ppo_clip", description="policy loss of a token")
+    loss: Annotated[str, AfterValidator(_named)] = Field(
+        "ppo_clip",
+        description="policy loss of a token: ppo_clip, dual_clip, gspo, cispo, policy_gradient, ./file.py:function or "
+        "package:function",
+    )
     clip_low: float = Field(0.2, gt=0, le=1, description="clip of the ratio policy / old below 1")
     clip_high: float = Field(0.28, gt=0, le=100, description="clip of the ratio policy / old above 1 (clip-higher)")
     dual_clip: float = Field(
@@ -83,6 +112,13 @@ class AlgorithmConfig(Keys):
     overlong_buffer: Annotated[int, Unset("a fifth of rollout.max_tokens")] = Field(
         0, ge=0, description="tokens before rollout.max_tokens over which the penalty grows"
     )
+    format_pattern: Annotated[str, AfterValidator(_compiles)] = Field(
+        "",
+        description="pattern (RE2) of which the last reply of an episode has to contain a match; empty: none",
+    )
+    format_penalty: float = Field(
+        0.0, ge=0, le=100, description="penalty for a last reply without a match of the pattern"
+    )
     reward_clip: float = Field(0.0, ge=0, description="clip the reward of a turn and of an episode to +-this; 0: none")
     normalize_rewards: bool = Field(
         False, description="divide rewards by the standard deviation of all episode rewards of the run so far"
@@ -96,8 +132,8 @@ class AlgorithmConfig(Keys):
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
         """Keep the type of a key whose default a subclass changes, unless it allows fewer of the key's words."""
         for name, replaced in AlgorithmConfig.model_fields.items():
-            own = cls.model_fields[name]
-            if not 0 < len(get_args(own.annotation)) < len(get_args(replaced.annotation)):
+            own, words = cls.model_fields[name], get_args(Loss if name == "loss" else replaced.annotation)
+            if not 0 < len(get_args(own.annotation)) < len(words):
                 own.annotation = replaced.annotation
         cls.model_rebuild(force=True)
         super().__pydantic_init_subclass__(**keywords)
@@ -139,6 +175,11 @@ class AlgorithmConfig(Keys):
         }
 
     @property
+    def has_own_loss(self) -> bool:
+        """Whether the loss is a function of an author's."""
+        return self.loss not in get_args(Loss)
+
+    @property
     def has_reward_kl(self) -> bool:
         """Whether a KL is subtracted from the rewards."""
         return self.kl_coef > 0 and self.kl_in == "reward"
@@ -157,7 +198,7 @@ class AlgorithmConfig(Keys):
         conditions = (
             ("clip_low", clips, "a loss that clips"),
             ("clip_high", clips, "a loss that clips"),
-            ("dual_clip", self.loss == "dual_clip", "algorithm.loss dual_clip"),
+            ("dual_clip", self.loss == "dual_clip" or self.has_own_loss, "algorithm.loss dual_clip"),
             ("constant", self.normalization == "constant", "algorithm.normalization constant"),
             ("old_logprobs", clips, "a loss with the ratio policy / old"),
             ("correction", self.old_logprobs == "learner", "algorithm.old_logprobs learner"),
@@ -175,6 +216,7 @@ class AlgorithmConfig(Keys):
             ("entropy_delta", self.entropy_target > 0, "algorithm.entropy_target above 0"),
             ("entropy_clip", self.has_entropy_bonus, "algorithm.entropy_coef above 0"),
             ("overlong_buffer", self.overlong_penalty > 0, "algorithm.overlong_penalty above 0"),
+            ("format_penalty", bool(self.format_pattern), "algorithm.format_pattern"),
             ("max_filtered_batches", self.filter_zero_variance, "algorithm.filter_zero_variance true"),
         )
         return {key: needs for key, is_read, needs in conditions if not is_read}

@@ -39,7 +39,10 @@ class Distillation(Algorithm):
 
         def idle_keys(self) -> dict[str, str]:
             """Return the keys that have no effect, each with what it needs."""
-            rewards = ("kl_in", "overlong_penalty", "overlong_buffer", "reward_clip", "normalize_rewards")
+            rewards = (
+                *("kl_in", "overlong_penalty", "overlong_buffer", "format_pattern", "format_penalty"),
+                *("reward_clip", "normalize_rewards"),
+            )
             return super().idle_keys() | dict.fromkeys(rewards, "an algorithm that learns from rewards")
 
     config: Config

@@ -13,7 +13,7 @@ from agentrl.algorithms.adaptive import adapted, checked_state
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.sample import Array, Sample, samples_of
 from agentrl.algorithms.shaping import kl_values, observe, scale, shape
-from agentrl.errors import AlgorithmError, CreditError, catch
+from agentrl.errors import AlgorithmError, ConfigError, CreditError, catch
 from agentrl.plugins.tracebacks import call_author, defined_at
 from agentrl.types import Group, StepReport
 
@@ -54,11 +54,15 @@ def _call(algorithm: Algorithm, method: Callable[..., Any], *args: Any) -> None:
 
 def _assign(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
     _refuse_incomplete(algorithm, groups)
+    for sample in (sample for samples in groups for sample in samples):
+        sample.share = None
     compared = _compared(algorithm, groups)
     if compared:
         _shape(algorithm, compared, is_trial=is_trial)
         _call(algorithm, algorithm.credit, tuple(map(tuple, compared)))
-    credited = {sample for samples in compared for sample in samples}
+    members = [sample for samples in compared for sample in samples]
+    _check_shares(algorithm, members)
+    credited = set(members)
     for sample in (sample for samples in groups for sample in samples):
         if sample not in credited:
             sample.weights = np.zeros(len(sample))
@@ -116,8 +120,10 @@ def _shape(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_trial
 def _normalise(algorithm: Algorithm, sample: Sample) -> None:
     """Divide the loss as `normalization` says: a mean over tokens, over sequences, or by a constant.
 
-    A sample without a trained token does not count.
+    A sample without a trained token does not count. What `credit` has set stays.
     """
+    if sample.share is not None:
+        return
     tokens = float(np.count_nonzero(sample.weights))
     match algorithm.config.normalization:
         case "token":
@@ -127,6 +133,25 @@ def _normalise(algorithm: Algorithm, sample: Sample) -> None:
             sample.share = float(tokens > 0)
         case "constant":
             sample.share = float(algorithm.config.constant or algorithm.run.max_tokens) * (tokens > 0)
+
+
+def _check_shares(algorithm: Algorithm, credited: Sequence[Sample]) -> None:
+    """Check the shares that `credit` has set, if it has. Raises CreditError, ConfigError for a key without effect."""
+    own = {sample: sample.share for sample in credited if sample.share is not None}
+    for sample, share in own.items():
+        is_number = isinstance(share, int | float | np.integer | np.floating) and math.isfinite(share)
+        if not is_number or share < 0:
+            raise CreditError(
+                f"{algorithm.name}: share of sample {sample.trajectory.sample} is {share!r}, not a number of at least 0"
+            )
+        sample.share = float(share)
+    if own and len(own) < len(credited):
+        raise CreditError(f"{algorithm.name}: credit set `share` of some samples: set it for all of them, or for none")
+    if own and (idle := sorted({"normalization", "constant"} & algorithm.config.model_fields_set)):
+        raise ConfigError(
+            f"algorithm.{idle[0]} has no effect with {algorithm.name}, which sets what the summed loss is divided by "
+            "(sample.share): leave it out"
+        )
 
 
 def _check(algorithm: Algorithm, sample: Sample) -> None:

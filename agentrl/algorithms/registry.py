@@ -20,7 +20,7 @@ from agentrl.algorithms.reinforce_pp_baseline import ReinforcePPBaseline
 from agentrl.algorithms.remax import ReMax
 from agentrl.algorithms.rloo import RLOO
 from agentrl.config.options import checked_options
-from agentrl.config.schema import AlgorithmSection
+from agentrl.config.schema import AlgorithmSection, Config
 from agentrl.errors import ConfigError
 from agentrl.plugins import registry
 from agentrl.plugins.kind import Kind
@@ -79,7 +79,16 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
         where = defined_at(cls.__init__)
         raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
     _refuse_idle(algorithm, section.options)
+    algorithm.checked_loss()
     return algorithm
+
+
+def with_epochs(config: Config) -> Config:
+    """Return the configuration with the epochs that the algorithm needs, unless `learner.epochs` is set."""
+    if config.learner.epochs:
+        return config
+    epochs = resolve(config.algorithm.name).needs.epochs
+    return config.model_copy(update={"learner": config.learner.model_copy(update={"epochs": epochs})})
 
 
 def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:

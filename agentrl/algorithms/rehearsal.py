@@ -60,7 +60,7 @@ def rehearse(algorithm: Algorithm) -> None:
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Return whether an error does not depend on the episodes: unusable credit, an unknown name or attribute.
+    """Return whether an error does not depend on the episodes: unusable credit or keys, an unknown name or attribute.
 
     An attribute that a `Sample` lacks is one too, and so is a change of what credit may only read.
     """
@@ -69,7 +69,7 @@ def _is_mistake(error: Exception) -> bool:
         return cause.obj is not None or str(cause).startswith(f"{Sample.__name__!r} object")
     if isinstance(cause, ValueError) and "read-only" in str(cause):
         return True
-    return isinstance(cause, NameError | ImportError) or isinstance(error, CreditError)
+    return isinstance(cause, NameError | ImportError) or isinstance(error, CreditError | ConfigError)
 
 
 def _episode(member: int, reward: float, turns: int, tokens: int) -> Trajectory:

@@ -40,8 +40,8 @@ class Sample:
     the rewards after shaping, `kl` what a KL penalty subtracts from the reward of each token, if there is one.
 
     An algorithm's `credit` sets `advantages`, and `returns` if it has a critic. It may lower `weights`, the factor of
-    each token in the loss (0: the token is not trained). `share` is what this sample adds to the number by which the
-    summed loss is divided; `algorithm.normalization` decides it after `credit`.
+    each token in the loss (0: the token is not trained). It may also set `share` of every sample, what this sample adds
+    to the number by which the summed loss is divided; otherwise `algorithm.normalization` decides it after `credit`.
     """
 
     trajectory: Trajectory
@@ -58,11 +58,10 @@ class Sample:
     advantages: Array = field(init=False)
     returns: Array | None = None
     weights: Array = field(init=False)
-    share: float = field(init=False)
+    share: float | None = None
 
     def __post_init__(self) -> None:
         self.advantages, self.weights = np.zeros(len(self)), np.ones(len(self))
-        self.share = float(len(self))
         self.turns.flags.writeable = self.sampler.flags.writeable = False
 
     @classmethod
@@ -209,6 +208,7 @@ def _sequences(sample: Sample) -> Iterator[TrainSequence]:
         "returns": sample.returns,
         **{str(name): values for name, values in sample.columns.items()},
     }
+    share = len(sample) if sample.share is None else sample.share
     rows = {name: sample.split(values) for name, values in given.items() if values is not None}
     for number, sequence in enumerate(sample.trajectory.sequences):
         if sample.lengths[number]:
@@ -218,7 +218,7 @@ def _sequences(sample: Sample) -> Iterator[TrainSequence]:
                 np.array(sequence.ids, dtype=np.int32),
                 np.array(sequence.mask, dtype=np.bool_),
                 columns,
-                sample.share * sample.lengths[number] / len(sample),
+                share * sample.lengths[number] / len(sample),
                 sample.trajectory.temperature,
             )
 

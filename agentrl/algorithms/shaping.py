@@ -1,26 +1,31 @@
-"""Shaping of the rewards before credit is given: overlong turns, clipping, running scale, KL penalty."""
+"""Shaping of the rewards before credit is given: overlong turns, format, clipping, running scale, KL penalty."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import re2
 
 from agentrl.algorithms.config import AlgorithmConfig, Estimator
 from agentrl.algorithms.sample import ROUNDING, Array, Reward, Sample
+from agentrl.errors import CreditError
+from agentrl.types import Group, Message, Trajectory, text_of
 
 LOGRATIO_BOUND = 10.0
 """In nats, as in `agentrl.losses.kl`."""
 
 
 def shape(samples: Iterable[Sample], config: AlgorithmConfig, max_tokens: int) -> None:
-    """Add the penalty for overlong turns, then clip the rewards; `max_tokens` limits a turn."""
+    """Add the penalties for overlong turns and for format, then clip the rewards; `max_tokens` limits a turn."""
     for sample in samples:
         if config.overlong_penalty > 0:
             buffer = config.overlong_buffer or max(1, max_tokens // 5)
             sample.earned = [*sample.earned, *overlong(sample, max_tokens, buffer, config.overlong_penalty)]
+        if config.format_penalty > 0:
+            sample.earned = [*sample.earned, *misformatted(sample, config)]
         if config.reward_clip > 0:
             sample.earned = clipped(sample.earned, config.reward_clip)
 
@@ -39,6 +44,51 @@ def overlong(sample: Sample, max_tokens: int, buffer: int, penalty: float) -> li
         for turn, share in zip(turns.tolist(), excess.tolist(), strict=True)
         if share > 0
     ]
+
+
+def misformatted(sample: Sample, config: AlgorithmConfig) -> list[Reward]:
+    """Return the penalty of each agent whose last reply misses the format, as a reward of that turn."""
+    return [
+        Reward(-config.format_penalty, turn, agent)
+        for agent, turn in _last_turns(sample.agents).items()
+        if not _has_format(sample.trajectory, turn, config.format_pattern)
+    ]
+
+
+def format_meters(groups: Iterable[Group], config: AlgorithmConfig) -> dict[str, float]:
+    """Return `format_missed`, the share of last replies that miss the format; empty without a pattern."""
+    if not config.format_pattern:
+        return {}
+    members = [trajectory for group in groups for trajectory in group.trajectories]
+    last = [(each, turn) for each in members for turn in _last_turns(Sample.of(each).agents).values()]
+    missed = [not _has_format(each, turn, config.format_pattern) for each, turn in last]
+    return {"format_missed": sum(missed) / max(1, len(missed))}
+
+
+def _last_turns(agents: Mapping[int, str]) -> dict[str, int]:
+    """Return the last turn of each agent."""
+    return {agent: turn for turn, agent in sorted(agents.items())}
+
+
+def _has_format(trajectory: Trajectory, turn: int, pattern: str) -> bool:
+    """Return whether the reply of a turn contains a match. Raises CreditError if the reply was not recorded."""
+    if not trajectory.has_conversations:
+        raise CreditError(
+            f"algorithm.format_pattern reads replies, but the messages of sample {trajectory.sample} do not show them: "
+            "leave it out"
+        )
+    return re2.search(pattern, reply_text(trajectory.conversation(turn)[-1])) is not None
+
+
+def reply_text(reply: Message) -> str:
+    """Return the text of a reply; thinking that the template separates is before it, in <think> and </think>.
+
+    Thinking without a text or a call after it is not closed.
+    """
+    text, thinking = text_of(reply), reply.get("reasoning_content")
+    if thinking is None:
+        return text
+    return f"<think>{thinking}</think>{text}" if text or reply.get("tool_calls") else f"<think>{thinking}"
 
 
 def clipped(earned: Sequence[Reward], bound: float) -> list[Reward]:

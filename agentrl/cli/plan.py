@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agentrl.algorithms.registry import with_epochs
 from agentrl.cli import simulate
 from agentrl.cli.flags import MODEL, Parser, parse
 from agentrl.cluster.hardware import hardware
@@ -35,7 +36,7 @@ def run(words: list[str]) -> int:
         return simulate.run(words)
     own = _options()
     given, rest = own.parse_known_args(words)
-    requested = placed(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own]))))
+    requested = placed(with_epochs(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))))
     machine = _machine(given)
     config = resolve_run(requested, machine)
     plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens)

@@ -29,6 +29,7 @@ from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
+from agentrl.roles import RoleReply
 from agentrl.rollout.slots import Slots
 
 REMOTE_S = 30.0
@@ -103,7 +104,11 @@ def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: RunFolder, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:
     spec_of = partial(worker_spec, config, model, folder)
-    reward_models = RewardModels(cluster, config, model, restarts, stop)
+
+    async def ask(judge: str, question: str) -> RoleReply:
+        return await workers.judged(judge, question, config.reward.score_timeout_s)
+
+    reward_models = RewardModels(cluster, config, model, restarts, stop, ask)
     rewarded = reward_models.rewarded if config.reward.models else None
     rollouts = {env.label: config.rollout_of(env) for env in config.env}
     slots = Slots({label: rollout.concurrency for label, rollout in rollouts.items()})

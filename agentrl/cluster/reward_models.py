@@ -19,11 +19,11 @@ from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.errors import AgentRLError
 from agentrl.records.restarts import Restarts
-from agentrl.reward_models import Judge, Query, RewardModel
-from agentrl.reward_models.keys import client_of
+from agentrl.reward_models import Query, RewardModel
+from agentrl.reward_models.keys import Ask, client_of
 from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
-from agentrl.reward_models.turns import score_turns_of
+from agentrl.reward_models.turns import Scoring, score_turns_of
 from agentrl.rollout.boundary import with_signals
 from agentrl.types import Signal, Trajectory
 
@@ -35,16 +35,20 @@ END_S = 6.0
 class RewardModels:
     """All reward models of a run. `policy` is the folder of the model that is trained.
 
-    A served model that dies or hangs is replaced, and its requests are sent again; more than `engine.restarts` deaths
-    stop the run.
+    `ask` asks judges on engines. A served model that dies or hangs is replaced, and its requests are sent again; more
+    than `engine.restarts` deaths stop the run.
     """
 
-    def __init__(self, cluster: Cluster, config: Config, policy: Path, restarts: Restarts, stop: Stop) -> None:
+    def __init__(
+        self, cluster: Cluster, config: Config, policy: Path, restarts: Restarts, stop: Stop, ask: Ask
+    ) -> None:
         self._cluster, self._config, self._policy = cluster, config, policy
         self._restarts, self._stop = restarts, stop
         self._token = secrets.token_hex()
         timeout_s = config.reward.score_timeout_s
-        self._models = {keys.name: (keys, client_of(keys, timeout_s, self._token)) for keys in config.reward.models}
+        self._models = {
+            keys.name: (keys, client_of(keys, timeout_s, self._token, ask)) for keys in config.reward.models
+        }
         self._servers = {keys.name: self._spawned(keys) for keys in config.reward.served}
         self._watches: list[asyncio.Task[None]] = []
 
@@ -77,9 +81,7 @@ class RewardModels:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    async def _asked(
-        self, keys: RewardModelKeys, client: RewardModel | Judge, trajectory: Trajectory
-    ) -> tuple[Signal, ...]:
+    async def _asked(self, keys: RewardModelKeys, client: Scoring, trajectory: Trajectory) -> tuple[Signal, ...]:
         if keys.scope == "turn":
             return await score_turns_of(client, trajectory)
         is_openrlhf = isinstance(client, RewardModel) and client.is_openrlhf

@@ -1,4 +1,4 @@
-"""The engines of models that play roles: started with the run, never trained."""
+"""The engines of models that play roles or judge: started with the run, never trained."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from agentrl.cluster.placement import Place, Placement
 from agentrl.cluster.processes import this_host
 from agentrl.cluster.ray.actors import ActorSpec, interface_of, node_address
 from agentrl.config.models import Models, locate, other_models
-from agentrl.config.schema import POLICY, Config
+from agentrl.config.schema import POLICY, Config, RewardModelKeys, RoleKeys
+from agentrl.endpoint import Ask
 from agentrl.engine.client import EngineClient
 from agentrl.engine.server import EngineServer
 from agentrl.engine.vllm.engine import VllmEngine
@@ -24,11 +25,12 @@ from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
 from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.records.folder import RunFolder
+from agentrl.roles import RoleReply
 from agentrl.roles.remote import Players
 from agentrl.roles.spec import RoleSpec, specs_of
-from agentrl.rollout.engine_player import SampledModel
+from agentrl.rollout.engine_player import JudgePlayer, SampledModel
 from agentrl.rollout.worker import RolloutWorker, load_renderer_of, spare_collections
-from agentrl.types import EpisodeRequest, Trajectory
+from agentrl.types import EpisodeRequest, Message, Trajectory
 
 if TYPE_CHECKING:
     from agentrl.learner.critic_learner import CriticLearner
@@ -127,6 +129,13 @@ class Worker:
             name: SampledModel(load_renderer_of(str(locate(name))), self._clients[name], context)
             for name in config.role_models
         }
+        sampled = dict(others)
+        if any(not keys.has_engine for keys in config.reward.judges):
+            sampled[POLICY] = SampledModel(load_renderer_of(model), self._clients[POLICY], context)
+        self._judges = {
+            keys.name: JudgePlayer(_judge_spec(keys, config.reward.score_timeout_s), sampled[keys.model or ""])
+            for keys in config.reward.judges
+        }
         self._workers = {
             env.label: RolloutWorker(
                 env.name,
@@ -160,6 +169,10 @@ class Worker:
         """Add the group rewards to the finished episodes of one group."""
         return await self._workers[trajectories[0].env].score_group(trajectories)
 
+    async def judged(self, judge: str, question: str) -> RoleReply:
+        """Return the reply of a judge on an engine. Raises RoleError or EngineError if there is none."""
+        return await self._judges[judge].answer(Ask((Message(role="user", content=question),)), 0)
+
     async def close(self) -> None:
         """Cancel running episodes, wait for their teardown, close the shared resources. Idempotent."""
         await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
@@ -173,6 +186,11 @@ class Worker:
     async def engine_restarted(self, engine_id: int, engine: Transport, model: str) -> None:
         """Send requests to `engine`, which replaces a lost one and serves weights."""
         self._clients[model].replace(engine_id, engine)
+
+
+def _judge_spec(keys: RewardModelKeys, timeout_s: float) -> RoleSpec:
+    role = RoleKeys(model=keys.model or "", max_context=keys.max_context, timeout_s=timeout_s)
+    return RoleSpec(keys.name, role)
 
 
 def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count as counting
 from typing import Any
 
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
@@ -13,8 +14,9 @@ from agentrl.config.schema import POLICY
 from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
 from agentrl.records.restarts import Restarts
+from agentrl.roles import RoleReply
 from agentrl.rollout.slots import Slots
-from agentrl.types import TRAIN, EpisodeRequest, SampleId, Trajectory
+from agentrl.types import TRAIN, EpisodeRequest, Trajectory
 
 GRACE_S = 60.0
 START_S = 300.0
@@ -49,6 +51,7 @@ class Workers:
         self._engines: dict[str, list[Transport]] = {}
         self._workers: list[ActorHandle] = []
         self._locks = [asyncio.Lock() for _ in range(count)]
+        self._questions = counting()
 
     async def start(self, engines: Fleets) -> None:
         """Wait until every worker has its environment, tokenizer and tasks; all of them sample from `engines`."""
@@ -69,11 +72,23 @@ class Workers:
 
     async def score_group(self, trajectories: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """Return the finished members of a group with their group rewards. Raises WorkerLostError."""
-        sample = trajectories[0].sample
+        group = trajectories[0].sample.group
         scored: Sequence[Trajectory] = await self._ask(
-            sample, "score_group", list(trajectories), deadline_s=START_S + self._patience_s
+            group, "score_group", list(trajectories), deadline_s=START_S + self._patience_s
         )
         return scored
+
+    async def judged(self, judge: str, question: str, timeout_s: float) -> RoleReply:
+        """Return the reply of a judge on an engine. The workers ask it in turn; a lost one's question is asked again.
+
+        Raises RoleError or EngineError if there is no reply.
+        """
+        while True:
+            with suppress(WorkerLostError):  # it has been replaced, as often as the run allows
+                reply: RoleReply = await self._ask(
+                    next(self._questions), "judged", judge, question, deadline_s=timeout_s + GRACE_S
+                )
+                return reply
 
     async def dispatch(self, request: EpisodeRequest) -> Trajectory:
         """Run one episode, once its environment has a free slot, and ask the reward models for it.
@@ -82,7 +97,7 @@ class Workers:
         """
         deadline_s = request.settings.episode_timeout_s + GRACE_S + self._patience_s
         async with self._slots.of(request.env):
-            trajectory: Trajectory = await self._ask(request.sample, "run", request, deadline_s=deadline_s)
+            trajectory: Trajectory = await self._ask(request.sample.group, "run", request, deadline_s=deadline_s)
         return await self._rewarded(trajectory) if self._rewarded else trajectory
 
     async def close(self) -> None:
@@ -116,9 +131,9 @@ class Workers:
             with suppress(WorkerLostError):  # its next episode replaces it again
                 await self._replace(worker_id, worker, str(error))
 
-    async def _ask(self, sample: SampleId, method: str, *args: Any, deadline_s: float) -> Any:
-        """Call the sample's worker, and replace it if it died or missed the deadline."""
-        worker_id = sample.group % len(self._workers)
+    async def _ask(self, turn: int, method: str, *args: Any, deadline_s: float) -> Any:
+        """Call the worker whose turn it is, and replace it if it died or missed the deadline."""
+        worker_id = turn % len(self._workers)
         worker = self._workers[worker_id]
         try:
             return await worker.call(method, *args, deadline_s=deadline_s)

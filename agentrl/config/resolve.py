@@ -47,6 +47,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
         "learner": _with(
             learner,
             zero_stage=learner.stage,
+            epochs=learner.passes,
             threads=learner.threads or _threads(machine, config, learner.ranks + config.critic.separate_ranks(learner)),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
@@ -154,7 +155,7 @@ def explain(config: Config, machine: Machine) -> str:
     scorers = ["Reference and teacher have a process of their own."] * (config.scorers.placement == "separate")
     if ranks := config.critic.separate_ranks(learner):
         scorers.append(f"The critic has {counted(ranks, 'process', 'processes')} of its own, and learns meanwhile.")
-    scorers += [f"A vLLM process of its own plays roles with {name}." for name in config.role_models]
+    scorers += [f"A vLLM process of its own serves {name} for roles and judges." for name in config.role_models]
     names = ", ".join(keys.name for keys in config.reward.models)
     rewards = [f"Reward models score every finished episode: {names}."] if names else []
     settings = "`agentrl config` shows every setting and its source."

@@ -292,11 +292,20 @@ class RewardModelKeys(Section):
         description="address of `agentrl serve-rm`, of OpenRLHF's /get_reward, or of the endpoint of a judge; several "
         "with commas are asked in turn",
     )
-    model: str | None = Field(None, description="a folder or hub id of a model that the run serves itself")
+    model: str | None = Field(
+        None,
+        description="a folder or hub id of a model that the run serves itself; with judge true also policy: the model "
+        "that is trained",
+    )
     weight: float = Field(1.0, description="weight of its signal")
     scope: Literal["episode", "turn"] = Field("episode", description="turn: score the conversation after each turn")
     token_env: str | None = Field(None, description="environment variable with the token of `url`")
-    judge: str | None = Field(None, description="name of a chat model at `url` that writes a score")
+    judge: str | bool | None = Field(
+        None, description="name of a chat model at `url` that writes a score; true: `model` is the chat model"
+    )
+    max_context: Annotated[int, Unset("model.max_context")] = Field(
+        0, ge=0, description="maximum tokens of prompt and answer of a judge that the run serves"
+    )
     prompt: str | None = Field(None, description="prompt of the judge, with {conversation}")
     pattern: str | None = Field(None, description="pattern (RE2) whose group is the score in the judge's answer")
     bounds: tuple[float, float] = Field((0.0, 10.0), description="least and greatest score of the judge")
@@ -307,9 +316,21 @@ class RewardModelKeys(Section):
         return (self.url or "").rstrip("/").endswith("/get_reward")
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether the model is a judge on engines of the run, of its own or of the policy."""
+        return bool(self.judge and self.model)
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether the model is a judge that the run serves on an engine of its own."""
+        return self.is_sampled and self.model != POLICY
+
+    @property
     def anchored(self) -> RewardModelKeys:
         """The same keys with an absolute path of the model."""
-        return self.model_copy(update={"model": anchored_model(self.model)}) if self.model else self
+        if not self.model or (self.is_sampled and not self.has_engine):
+            return self
+        return self.model_copy(update={"model": anchored_model(self.model)})
 
     def is_same(self, other: RewardModelKeys) -> bool:
         """Return whether the other is the same reward model, if at another address of the same form."""
@@ -323,7 +344,10 @@ def _fault(keys: RewardModelKeys) -> str:
     """Return why a reward model cannot be asked, "" if it can."""
     faults = {
         "needs either a url or a model": bool(keys.url) == bool(keys.model),
-        "has a judge without a url": bool(keys.judge) and not keys.url,
+        "has the name of a judge without a url: set judge to true to serve `model`": isinstance(keys.judge, str)
+        and not keys.url,
+        "has judge true with a url: write the name of the model there": keys.judge is True and bool(keys.url),
+        "has a max_context, which is for a judge that the run serves": bool(keys.max_context) and not keys.has_engine,
         "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
         "has bounds without a judge": keys.bounds != type(keys).model_fields["bounds"].default and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
@@ -362,8 +386,13 @@ class RewardSection(Section):
 
     @property
     def served(self) -> tuple[RewardModelKeys, ...]:
-        """The models that the run serves itself."""
-        return tuple(model for model in self.models if model.model)
+        """The models that the run serves itself in processes of their own: all but judges, which engines serve."""
+        return tuple(model for model in self.models if model.model and not model.judge)
+
+    @property
+    def judges(self) -> tuple[RewardModelKeys, ...]:
+        """The judges on engines of the run."""
+        return tuple(model for model in self.models if model.is_sampled)
 
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "cuda": 4096}
@@ -397,7 +426,7 @@ class LearnerSection(Section):
     beta2: float = Field(0.95, ge=0, lt=1, description="second moment of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip gradients to this global norm")
     updates_per_batch: int = Field(1, ge=1, description="optimizer steps per epoch over a batch")
-    epochs: int = Field(1, ge=1, description="epochs over a batch")
+    epochs: Annotated[int, Unset("1, or what the algorithm needs")] = Field(0, ge=0, description="epochs over a batch")
     micro_batch_tokens: Annotated[int, Unset("2048 on a CPU, 4096 on a GPU")] = Field(
         0, ge=0, description="maximum tokens in one forward pass of a rank"
     )
@@ -425,9 +454,14 @@ class LearnerSection(Section):
         return self.ranks // self.sequence_parallel
 
     @property
+    def passes(self) -> int:
+        """The epochs, of a section that may not be resolved."""
+        return self.epochs or 1
+
+    @property
     def updates(self) -> int:
         """Optimizer steps per batch."""
-        return self.epochs * self.updates_per_batch
+        return self.passes * self.updates_per_batch
 
 
 ALL_LINEAR = "all-linear"
@@ -614,12 +648,13 @@ class Config(Section):
 
     @property
     def role_models(self) -> dict[str, int]:
-        """The models that play roles on engines of their own, with their contexts."""
+        """The models that play roles or judge on engines of their own, with their contexts."""
+        roles = [keys for env in self.env for keys in self.roles_of(env).values() if keys.is_served]
+        asked = [(keys.model, keys.max_context) for keys in roles]
+        asked += [(keys.model or "", keys.max_context) for keys in self.reward.judges if keys.has_engine]
         found: dict[str, int] = {}
-        for env in self.env:
-            for keys in self.roles_of(env).values():
-                if keys.is_served:
-                    found[keys.model] = max(found.get(keys.model, 0), keys.max_context or self.model.max_context)
+        for model, max_context in asked:
+            found[model] = max(found.get(model, 0), max_context or self.model.max_context)
         return found
 
     def rollout_of(self, env: EnvSection) -> RolloutSection:

@@ -16,7 +16,10 @@ from agentrl.config.loading import DEFAULT, ENV, Settings
 from agentrl.config.schema import Config, PluginSection, Section
 from agentrl.config.values import toml_text
 
-CHOSEN, IDLE = "chosen for this machine", "no effect without"
+CHOSEN, IDLE = "chosen for this", "no effect without"
+FOR_MACHINE = f"{CHOSEN} machine"
+OF_ALGORITHM = ("learner.epochs",)
+"""Keys whose default depends on the algorithm."""
 
 
 def to_toml(
@@ -88,9 +91,10 @@ def _origin(value: Any, settings: Settings | None, key: str, *, is_set: bool) ->
         info, source = keys().get(key), settings.source(key)
         if info is None or key in settings.sources:
             return source
-        return DEFAULT if value == info.default else CHOSEN if source == DEFAULT else source
-    is_chosen = key in keys() and value != value_of(settings.config, key)
-    return CHOSEN if is_chosen else settings.source(key)
+        return DEFAULT if value == info.default else FOR_MACHINE if source == DEFAULT else source
+    if key in keys() and value != value_of(settings.config, key):
+        return f"{CHOSEN} algorithm" if key in OF_ALGORITHM else FOR_MACHINE
+    return settings.source(key)
 
 
 def _line(name: str, value: Any, origin: str = "", meaning: str = "", *, is_set: bool = True) -> str:

@@ -103,9 +103,9 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
             f"an engine with engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} needs {per_engine} "
             f"GPUs of one machine; the largest has {largest}: lower one of them"
         )
-    elif engine.count > (most := sum(len(host.gpus) // per_engine for host in machine.hosts or (machine,))):
+    elif engine.count > (room := sum(len(host.gpus) // per_engine for host in machine.hosts or (machine,))):
         yield (
-            f"the machines have room for {counted(most, 'engine')} with engine.tensor_parallel "
+            f"the machines have room for {counted(room, 'engine')} with engine.tensor_parallel "
             f"{engine.tensor_parallel}{_by_stages(engine)}, each on the GPUs of one machine, not for engine.count "
             f"{engine.count}: change one of them"
         )
@@ -252,7 +252,7 @@ def separate_gpus(config: Config) -> int:
 
 
 def other_gpus(config: Config) -> int:
-    """Return the GPUs of reward models, models that play roles, and scorers and critic outside the policy's ranks."""
+    """Return the GPUs of reward models, of roles and judges, and of scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
     return math.ceil(len(config.reward.served) * config.reward.gpus) + others
@@ -287,7 +287,7 @@ def _by_stages(engine: EngineSection) -> str:
 
 def _and_roles(config: Config) -> str:
     number = len(config.role_models)
-    return f" and {counted(number, 'model')} for roles" if number else ""
+    return f" and {counted(number, 'model')} for roles and judges" if number else ""
 
 
 def _a_machine(machine: Machine) -> str:

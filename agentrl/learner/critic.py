@@ -76,7 +76,7 @@ class Critic:
         parts = [self._part(rows) for rows in split_updates(batch, self._section.updates_per_batch)]
         updates = Updates(self._layout.device)
         with self._model.optimizer_on_device():
-            for number, index in enumerate(update_order(len(parts), self._section.epochs, first)):
+            for number, index in enumerate(update_order(len(parts), self._section.passes, first)):
                 updates.lr = learning_rate(self._section, first + number, self._steps)
                 if parts[index].plan:
                     self._step(parts[index], updates)

@@ -56,7 +56,7 @@ class Policy:
     def update(self, batch: Sequence[TrainSequence], first: int) -> Updates:
         """Take an optimizer step for each part that has a signal, in every epoch; `first` numbers the first."""
         parts = [self._part(part) for part in split_updates(batch, self.section.updates_per_batch)]
-        order = update_order(len(parts), self.section.epochs, first)
+        order = update_order(len(parts), self.section.passes, first)
         self._find_old_logprobs(parts, order)
         updates = Updates(self.layout.device)
         for number, index in enumerate(order):

@@ -135,7 +135,7 @@ def update_s(rank: Rank, load: Load, hardware: Hardware) -> float:
 
 def _trained_s(model: TrainedModel, load: Load, hardware: Hardware) -> float:
     ranks, section = model.section.ranks, model.section
-    tokens = load.learned * section.epochs
+    tokens = load.learned * section.passes
     passes = 4 if model.has_checkpointing else 3  # a backward pass costs two, checkpointing a forward pass more
     flops = passes * pass_flops(model.shape, tokens, load.prompt + load.response)
     micro_batches = max(section.updates, -(-tokens // (ranks * model.tokens)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentrl.algorithms.registry import with_epochs
 from agentrl.config.machine import GIB, Machine
 from agentrl.config.models import config_json
 from agentrl.config.resolve import resolve_run
@@ -25,7 +26,7 @@ def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_
     Raises ConfigError with the nearest setting that fits if a device has too little memory, or for what cannot run for
     another reason. A model whose config.json cannot be read is not counted: the run will say why when it loads it.
     """
-    requested = placed(requested, learns=learns)
+    requested = placed(with_epochs(requested) if learns else requested, learns=learns)
     config = resolve_run(requested, machine)
     try:
         models = RunModels.of(config, shape_at_hand if not may_download else shape_named, learns=learns)

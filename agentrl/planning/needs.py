@@ -29,7 +29,7 @@ def engine_of(config: Config, models: RunModels) -> ServedModel:
 
 
 def _role_engine(config: Config, shape: ModelShape, context: int) -> ServedModel:
-    """Return the engine of a model that plays a role (cluster/role_engines.py)."""
+    """Return the engine of a model that plays a role or judges (cluster/role_engines.py)."""
     section = config.engine.model_copy(update={"count": 1, "tensor_parallel": 1, "pipeline_parallel": 1})
     return ServedModel(shape, section, LoraSection(), width_of(config), context, config.device == "cuda")
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from types import FunctionType
 from typing import Any
 
 import msgspec
@@ -58,7 +59,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Source of an environment or an algorithm: its distribution (empty for a file or folder), hashes of its files."""
+    """Source of an environment, an algorithm or a loss: its distribution (empty for a file), hashes of its files."""
 
     name: str
     distribution: str
@@ -86,6 +87,8 @@ class RunManifest:
     """The files of each model that the run loads, by its role: the policy is "model"."""
     more_envs: tuple[PluginSource, ...] = ()
     """The environments after the first."""
+    loss: PluginSource | None = None
+    """A loss that is not one of agentrl."""
 
     @property
     def envs(self) -> tuple[PluginSource, ...]:
@@ -98,6 +101,7 @@ def build_manifest(
     data: Iterable[Path],
     models: Mapping[str, Path],
     algorithm: PluginSource | None = None,
+    loss: PluginSource | None = None,
 ) -> RunManifest:
     """Return the manifest of a run with these data files, and the folder of each model by role. Reads all of them."""
     return RunManifest(
@@ -110,6 +114,7 @@ def build_manifest(
         algorithm,
         model_files(models),
         tuple(envs[1:]),
+        loss,
     )
 
 
@@ -139,15 +144,18 @@ def interpreter() -> Interpreter:
     return Interpreter(platform.python_version(), dict(sorted(found.items())))
 
 
-def plugin_source(name: str, plugin: type) -> PluginSource:
-    """Return the versions and hashes of the source of a class known as `name`."""
+def plugin_source(name: str, plugin: type | FunctionType) -> PluginSource:
+    """Return the versions and hashes of the source of a class or function known as `name`."""
     source, distribution = source_path(name, plugin), _distribution(plugin.__module__.partition(".")[0])
     files, wraps = tuple(hash_files(source)), tuple(map(wrapped, getattr(plugin, "wraps", ())))
     return PluginSource(name, distribution, _version(distribution), hash_source(source), files, wraps)
 
 
-def source_path(name: str, plugin: type) -> Path:
-    """Return the source of a class known as `name`: its whole package, or its one file, as for those of agentrl."""
+def source_path(name: str, plugin: type | FunctionType) -> Path:
+    """Return the source of a class or function known as `name`.
+
+    That is its whole package, or its one file, as for those of agentrl.
+    """
     top = plugin.__module__.partition(".")[0]
     homes = (plugin.__module__,) if top == "agentrl" else (top, plugin.__module__)
     file = next((file for home in homes if (file := getattr(sys.modules.get(home), "__file__", None))), None)
@@ -225,7 +233,7 @@ def changes(old: RunManifest, new: RunManifest) -> list[str]:
     algorithm = _source("algorithm", old.algorithm, new.algorithm)
     versions = ({"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new))
     data = file_changes("data", old.data, new.data)
-    return [*envs, *algorithm, *data, *version_changes(*versions)]
+    return [*envs, *algorithm, *_source("loss", old.loss, new.loss), *data, *version_changes(*versions)]
 
 
 def env_changes(old: PluginSource, new: PluginSource) -> list[str]:

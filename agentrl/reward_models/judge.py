@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import re2
 
 from agentrl.env.rewards import counted, invalid
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EngineError, RoleError
 from agentrl.reward_models.client import Given, Query
+from agentrl.roles import RoleReply
 from agentrl.roles.fence import fenced
 from agentrl.roles.poster import AskError, Poster, checked_urls, with_path
 from agentrl.types import Message, Signal, text_of
@@ -30,6 +31,46 @@ PATTERN = r"(?i)Score[*_`]*\s*:[\s*_`]*(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s.*_`]*$
 MAX_SHOWN = 120
 PARTIAL = ("length", "content_filter")
 """Why an answer ended that is not whole."""
+
+
+class Verdicts:
+    """The question to a judge, and the signal that its answer becomes; see `Judge`."""
+
+    def __init__(
+        self, blank: Signal, *, prompt: str = PROMPT, pattern: str = PATTERN, bounds: tuple[float, float] = (0.0, 10.0)
+    ) -> None:
+        """`blank` is the signal without a value."""
+        name = blank.name
+        if CONVERSATION not in prompt:
+            raise ConfigError(f"judge {name}: its prompt has no {CONVERSATION}, the place of the conversation")
+        if not bounds[0] < bounds[1]:
+            raise ConfigError(f"judge {name}: its bounds {list(bounds)} are not in order; give the least score first")
+        self._blank, self._pattern, self._prompt, self._bounds = blank, _compiled(pattern, name), prompt, bounds
+
+    def question(self, given: Given) -> str:
+        """Return the prompt with a conversation."""
+        return self._prompt.replace(CONVERSATION, fenced(conversation=_rendered(given)))
+
+    def failed(self, reason: str) -> Signal:
+        """Return the invalid signal of a judge that gave no answer."""
+        return invalid(self._blank, reason)
+
+    def read(self, text: str, ended: object) -> Signal:
+        """Return the score in an answer, with the answer as evidence; `ended` is why the answer ended."""
+        blank = replace(self._blank, evidence={"answer": text})
+        if ended in PARTIAL:
+            return invalid(blank, f"the judge's answer was cut ({ended}): it ends with {text[-MAX_SHOWN:]!r}")
+        found = self._pattern.findall(text)
+        if not found:
+            return invalid(blank, f"the judge's answer has no score: it ends with {text[-MAX_SHOWN:]!r}")
+        try:
+            value = float(found[-1])
+        except ValueError:
+            return invalid(blank, f"the judge's score {found[-1]!r} is no number")
+        least, most = self._bounds
+        if not least <= value <= most:
+            return invalid(blank, f"the judge's score {value:g} is not within {least:g} and {most:g}")
+        return counted(blank, value)
 
 
 class Judge:
@@ -56,45 +97,44 @@ class Judge:
         max_connections: int = 16,
     ) -> None:
         urls = with_path(checked_urls(url, f"reward model {name}"), CHAT_PATH)
-        if CONVERSATION not in prompt:
-            raise ConfigError(f"judge {name}: its prompt has no {CONVERSATION}, the place of the conversation")
-        if not bounds[0] < bounds[1]:
-            raise ConfigError(f"judge {name}: its bounds {list(bounds)} are not in order; give the least score first")
-        self._pattern, self._prompt, self._bounds = _compiled(pattern, name), prompt, bounds
+        blank = Signal(name, None, weight, verifier=f"{model} at {url}")
+        self._verdicts = Verdicts(blank, prompt=prompt, pattern=pattern, bounds=bounds)
         self._settings: dict[str, Any] = {"model": model, "temperature": 0, "max_tokens": max_tokens}
         self._poster = Poster(urls, token, timeout_s, max_connections)
-        self._blank = Signal(name, None, weight, verifier=f"{model} at {url}")
 
     async def score(self, given: Given) -> Signal:
         """Return the score of a conversation, with the judge's answer as evidence."""
-        question = self._prompt.replace(CONVERSATION, fenced(conversation=_rendered(given)))
+        question = self._verdicts.question(given)
         try:
             answer = await self._poster.post({**self._settings, "messages": [{"role": "user", "content": question}]})
         except AskError as error:
-            return invalid(self._blank, str(error))
-        return self._judged(*_reply(answer))
+            return self._verdicts.failed(str(error))
+        text, ended = _reply(answer)
+        if text is None:
+            return self._verdicts.failed(f"{self._poster.url} answered without choices[0].message.content")
+        return self._verdicts.read(text, ended)
 
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""
         await self._poster.aclose()
 
-    def _judged(self, text: str | None, ended: object) -> Signal:
-        if text is None:
-            return invalid(self._blank, f"{self._poster.url} answered without choices[0].message.content")
-        blank = replace(self._blank, evidence={"answer": text})
-        if ended in PARTIAL:
-            return invalid(blank, f"the judge's answer was cut ({ended}): it ends with {text[-MAX_SHOWN:]!r}")
-        found = self._pattern.findall(text)
-        if not found:
-            return invalid(blank, f"the judge's answer has no score: it ends with {text[-MAX_SHOWN:]!r}")
+
+class EngineJudge:
+    """A judge on engines of the run; `ask` returns its reply to a question, or raises RoleError or EngineError."""
+
+    def __init__(self, verdicts: Verdicts, ask: Callable[[str], Awaitable[RoleReply]]) -> None:
+        self._verdicts, self._ask = verdicts, ask
+
+    async def score(self, given: Given) -> Signal:
+        """Return the score of a conversation, with the judge's answer as evidence."""
         try:
-            value = float(found[-1])
-        except ValueError:
-            return invalid(blank, f"the judge's score {found[-1]!r} is no number")
-        least, most = self._bounds
-        if not least <= value <= most:
-            return invalid(blank, f"the judge's score {value:g} is not within {least:g} and {most:g}")
-        return counted(blank, value)
+            reply = await self._ask(self._verdicts.question(given))
+        except (RoleError, EngineError) as error:
+            return self._verdicts.failed(str(error))
+        return self._verdicts.read(text_of(reply.message), "length" if reply.is_cut else "stop")
+
+    async def aclose(self) -> None:
+        """Do nothing: the run ends its engines."""
 
 
 def _compiled(pattern: str, name: str) -> Any:

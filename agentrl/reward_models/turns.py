@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agentrl.reward_models.client import RewardModel
-from agentrl.reward_models.judge import Judge
+from agentrl.reward_models.judge import EngineJudge, Judge
 from agentrl.types import Message, Signal, Trajectory
 
+Scoring = RewardModel | Judge | EngineJudge
 
-async def score_turns(model: RewardModel | Judge, messages: Sequence[Message], turns: int) -> tuple[Signal, ...]:
+
+async def score_turns(model: Scoring, messages: Sequence[Message], turns: int) -> tuple[Signal, ...]:
     """Return a signal of scope "turn" for each of the policy's `turns`: the last that many assistant messages.
 
     Assistant messages before them are examples in the prompt. The reward of a turn is the score of the conversation
@@ -21,11 +23,11 @@ async def score_turns(model: RewardModel | Judge, messages: Sequence[Message], t
     return await _scored(model, (messages[:end] for end in ends[max(0, len(ends) - turns) :]))
 
 
-async def score_turns_of(model: RewardModel | Judge, trajectory: Trajectory) -> tuple[Signal, ...]:
+async def score_turns_of(model: Scoring, trajectory: Trajectory) -> tuple[Signal, ...]:
     """Return the same for a finished episode. A turn is scored by what the policy saw then, not by a later history."""
     return await _scored(model, map(trajectory.conversation, range(trajectory.turns)))
 
 
-async def _scored(model: RewardModel | Judge, conversations: Iterable[Sequence[Message]]) -> tuple[Signal, ...]:
+async def _scored(model: Scoring, conversations: Iterable[Sequence[Message]]) -> tuple[Signal, ...]:
     signals = await asyncio.gather(*(model.score(list(messages)) for messages in conversations))
     return tuple(replace(signal, scope="turn", turn=turn) for turn, signal in enumerate(signals))

@@ -40,24 +40,48 @@ class EnginePlayer(Player):
         max_context = keys.max_context or self.model.max_context
         rendered = catch(renderer.first, ask.messages, ask.tools)
         if rendered.error is not None:
-            raise RoleError(f"the role {self.spec.name}: the model's chat template: {described(rendered.error)}")
+            raise RoleError(f"{self._who}: the model's chat template: {described(rendered.error)}")
         prompt = rendered.value
         most = min(keys.max_tokens, ask.max_tokens or keys.max_tokens, max_context - len(prompt))
         if most <= 0:
             raise RoleError(
-                f"the role {self.spec.name}: its prompt has {len(prompt):,} tokens of at most {max_context:,} "
-                f"({self._key}): no room is left for a reply"
+                f"{self._who}: its prompt has {len(prompt):,} tokens of at most {max_context:,} "
+                f"({self._context_key}): no room is left for a reply"
             )
         sampling = Sampling(most, keys.temperature, seed, renderer.stop_token_ids, ask.stop)
         try:
             completion = await sampled(self.model.engine, Prompt(prompt), sampling, keys.timeout_s)
         except DeadlineError as error:
-            raise RoleError(f"the role {self.spec.name}: {error}: raise roles.{self.spec.name}.timeout_s") from error
+            raise RoleError(f"{self._who}: {error}: raise {self._timeout_key}") from error
         parsed = renderer.parse(prompt, completion.ids, ask.tools, 0)
         message, _ = shown(parsed, ask.stop)
         is_cut = completion.finish_reason == "length"
         return RoleReply(message, len(prompt), len(completion.ids), is_cut)
 
     @property
-    def _key(self) -> str:
+    def _who(self) -> str:
+        return f"the role {self.spec.name}"
+
+    @property
+    def _context_key(self) -> str:
         return f"roles.{self.spec.name}.max_context" if self.spec.keys.is_served else "model.max_context"
+
+    @property
+    def _timeout_key(self) -> str:
+        return f"roles.{self.spec.name}.timeout_s"
+
+
+class JudgePlayer(EnginePlayer):
+    """A judge of `reward.models`, which is asked as a role is."""
+
+    @property
+    def _who(self) -> str:
+        return f"the judge {self.spec.name}"
+
+    @property
+    def _context_key(self) -> str:
+        return f"max_context of reward.models {self.spec.name}" if self.spec.keys.is_served else "model.max_context"
+
+    @property
+    def _timeout_key(self) -> str:
+        return "reward.score_timeout_s"

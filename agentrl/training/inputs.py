@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentrl.algorithms.base import Algorithm, RunShape
+from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RoleKeys
+from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.values import anchored_model, expanded
 from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.dry_run.verdict import DryRunRequest
@@ -50,6 +51,8 @@ class RunInputs:
     """What the environments found on this machine, and what their authors should know."""
     algorithm: type[Algorithm] | None = None
     """None for an evaluation."""
+    loss: OwnLoss | None = None
+    """The author's function that replaces the loss, if there is one."""
 
     @classmethod
     def of(cls, config: Config, *splits: str) -> RunInputs:
@@ -61,6 +64,7 @@ class RunInputs:
         """
         algorithm = None if splits else algorithm_of(config)
         if algorithm:
+            check_rewards(config, algorithm)
             rehearse(algorithm)
         check_clashes(env.name for env in config.env if not env.python)
         if config.env_lock:
@@ -83,7 +87,9 @@ class RunInputs:
             if note
         ]
         envs = tuple(one.source for one in tried)
-        return cls(envs, model, " ".join(notes), type(algorithm) if algorithm else None)
+        if algorithm is None:
+            return cls(envs, model, " ".join(notes))
+        return cls(envs, model, " ".join(notes), type(algorithm), algorithm.checked_loss())
 
     @classmethod
     def for_resume(cls, config: Config, folder: RunFolder) -> RunInputs:
@@ -102,8 +108,9 @@ class RunInputs:
         """
         envs = [source() for source in self.envs]
         algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
+        loss = plugin_source(self.loss.name, self.loss.function) if self.loss else None
         data = chain.from_iterable(files_in(section.options) for section in (*config.env, config.algorithm))
-        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm))
+        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm, loss))
 
     def _models(self, config: Config) -> dict[str, Path]:
         """Return the folders of all models that the run loads, by role."""
@@ -135,6 +142,15 @@ def algorithm_of(config: Config) -> Algorithm:
     if "teacher" in algorithm.requirements.columns and not algorithm.config.teacher:
         raise ConfigError(f"algorithm {config.algorithm.name} learns from a teacher: set algorithm.teacher to a model")
     return algorithm
+
+
+def check_rewards(config: Config, algorithm: Algorithm) -> None:
+    """Raise ConfigError for an algorithm that needs the score of a reward model, in a run without one."""
+    if algorithm.needs.rewards and not config.reward.models:
+        raise ConfigError(
+            f"algorithm {config.algorithm.name} learns from the score of a reward model: set reward.models "
+            "(docs/reward-models.md)"
+        )
 
 
 def configured_algorithm(config: Config) -> Algorithm:
@@ -177,13 +193,24 @@ def _check_reward_models(config: Config) -> None:
     """Raise ConfigError for a reward model that does not exist or is none, or that cannot be asked."""
     for keys in config.reward.models:
         client_of(keys, config.reward.score_timeout_s)
-        if keys.model:
-            kinds = json.loads((locate(keys.model) / "config.json").read_text()).get("architectures") or ["unknown"]
-            if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-                raise ConfigError(
-                    f"reward model {keys.name}: {keys.model} is a {', '.join(kinds)}; a reward model is saved as a "
-                    "...ForSequenceClassification. To score with a chat model, serve it and set url and judge"
-                )
+        if keys.has_engine or (keys.model and not keys.judge):
+            _check_served(keys, keys.model or "", keys.max_context or config.model.max_context)
+
+
+def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
+    """Raise ConfigError if the run cannot serve a reward model, or it is of the wrong kind."""
+    model, about = locate(name), f"reward model {keys.name}"
+    kinds = json.loads((model / "config.json").read_text()).get("architectures") or ["unknown"]
+    is_classifier = any(kind.endswith("ForSequenceClassification") for kind in kinds)
+    if keys.has_engine and is_classifier:
+        raise ConfigError(f"{about}: {name} is a {', '.join(kinds)}, which writes no text: leave judge out")
+    if keys.has_engine:
+        check_context(model, max_context, f"{about}: max_context")
+    elif not is_classifier:
+        raise ConfigError(
+            f"{about}: {name} is a {', '.join(kinds)}; a reward model is saved as a ...ForSequenceClassification. To "
+            "score with a chat model, set judge to true"
+        )
 
 
 def check_other_models(config: Config, model: Path) -> None:
@@ -227,6 +254,8 @@ def anchored(config: Config) -> Config:
     critic = config.critic.model_copy(update={"model": anchored_model(config.critic.model)})
     if teacher := other_models(config).get("teacher"):
         algorithm = algorithm.model_copy(update={"teacher": anchored_model(teacher)})
+    if loss := algorithm.options.get("loss"):
+        algorithm = algorithm.model_copy(update={"loss": absolute(str(loss))})
     reward = config.reward.model_copy(update={"models": tuple(keys.anchored for keys in config.reward.models)})
     out, lock = (path and path.absolute() for path in (config.out, config.env_lock))
     changed = {"env": env, "model": model, "critic": critic, "algorithm": algorithm, "reward": reward}

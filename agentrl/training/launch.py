@@ -12,7 +12,7 @@ from agentrl.cluster.hardware import hardware
 from agentrl.cluster.signals import run_until_stopped
 from agentrl.config.loading import Setting, resumed
 from agentrl.config.resolve import explain, resolve_run
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, RewardSection
 from agentrl.config.toml import to_toml
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
@@ -67,8 +67,9 @@ def replay(path: Path, step: int | None = None) -> None:
     check_resumable(folder)
     config = resumed(path)
     envs = tuple(env.model_copy(update={"roles": None}) for env in config.env)
-    # Nothing is sampled, so no model that plays a role is needed.
-    config = resolve_run(config.model_copy(update={"roles": {}, "env": envs}), hardware(path))
+    # Nothing is sampled, so neither models that play roles nor reward models are needed.
+    config = config.model_copy(update={"roles": {}, "env": envs, "reward": RewardSection()})
+    config = resolve_run(config, hardware(path))
     with run_lock(folder.path):
         from agentrl.training import replay as replaying
 

@@ -24,7 +24,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.manifest import model_changes, model_files, newest_manifest, numerics, numerics_here, read_manifest
 from agentrl.records.store import TrajectoryStore
-from agentrl.training.credit import credited
+from agentrl.training.credit import credited, with_meters
 from agentrl.training.inputs import algorithm_of
 from agentrl.types import Group, Version
 
@@ -108,7 +108,8 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
         if has_moved and config.learner.stage == 3:
             await _gathered(config, learners, deadline_s)
         sequences = await credited(algorithm, learners, groups, deadline_s)
-        reports = await learners.step(sequences, algorithm.state, deadline_s)
+        trained = await learners.step(sequences, algorithm.state, deadline_s)
+        reports = with_meters(algorithm, groups, trained)
         adapt(algorithm, merged_report(reports))
         has_moved = any(report.has_learned for report in reports)
         digest, recorded = reports[0].digest, record.learner.digest

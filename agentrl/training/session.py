@@ -22,7 +22,7 @@ from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
 from agentrl.report.words import rewriting_words
 from agentrl.rollout.scheduler import Scheduler
-from agentrl.training.credit import credited
+from agentrl.training.credit import credited, with_meters
 from agentrl.training.evaluation import Evaluation
 from agentrl.types import Batch, SampleId, Trajectory, Version
 from agentrl.weights.publisher import Publisher
@@ -99,7 +99,8 @@ class Session:
                 if with_signal or not self.algorithm.skips_zero_advantages:
                     await self.publisher.yield_gpus()
                 self.is_whole = False
-                reports = await self.learners.step(sequences, self.algorithm.state, deadline_s)
+                trained = await self.learners.step(sequences, self.algorithm.state, deadline_s)
+                reports = with_meters(self.algorithm, batch.groups, trained)
                 adapt(self.algorithm, merged_report(reports))
                 has_moved = any(report.has_learned for report in reports)
                 self.step += 1

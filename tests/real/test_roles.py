@@ -91,6 +91,28 @@ def test_a_model_plays_a_role_and_is_replaced_when_it_dies(run: Run, stage: Stag
     assert run.remains() == []
 
 
+def test_a_judge_shares_the_engine_of_a_role(run: Run, stage: Stage, models: tuple[Path, Path]) -> None:
+    """The answers of a random model have no score, so that the signal has no weight here."""
+    stage.env.write_text(ASKING_ENV)
+    policy, partner = models
+    judge = f'name = "honest", model = "{partner}", judge = true, prompt = "{{conversation}}", weight = 0.0'
+    own = 'name = "own", model = "policy", judge = true, prompt = "{conversation}", weight = 0.0'
+    flags = ["--reward.models", f"[{{{judge}, max_context = 320}}, {{{own}}}]", "--model.max_context", "320"]
+    flags += ["--roles.partner.model", str(partner), "--roles.partner.max_tokens", "8", "--steps", "1"]
+    run.train(policy, *stage.flags, *flags)
+    everybody_waits(run, stage)
+    assert run.pid(f"engine of {partner}")
+    stage.release()
+    assert run.end() == 0, run.said
+    assert lawful(run).counts.trained == BATCH
+    with closing(TrajectoryStore(RunFolder(run.path).trajectories)) as store:
+        trained = [store.read(row.sample, row.attempt) for row in run.rows() if row.state == "trained"]
+    for trajectory in trained:
+        signals = {signal.name: signal for signal in trajectory.signals}
+        assert all(signals[name].evidence["answer"] for name in ("honest", "own")), trajectory.signals
+    assert run.remains() == []
+
+
 def test_a_model_of_a_role_that_does_not_exist_is_refused_at_once(
     run: Run, stage: Stage, models: tuple[Path, Path]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from agentrl.algorithms import GRPO, RunShape, algorithms
 from agentrl.algorithms.config import Estimator
 from agentrl.algorithms.driver import assign, has_signal
+from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Column, Sample, samples_of
-from agentrl.algorithms.shaping import kl_values, overlong
-from agentrl.errors import AlgorithmError
+from agentrl.algorithms.shaping import format_meters, kl_values, overlong, reply_text
+from agentrl.config.schema import AlgorithmSection
+from agentrl.errors import AlgorithmError, ConfigError, CreditError
 from agentrl.losses.kl import kl
-from agentrl.types import Group, StopReason
+from agentrl.types import Group, Message, StopReason, Trajectory
 from tests.unit.algorithms.cases import advantages, algorithm, assigned, by_turn, group, trajectory
 
 CUT = StopReason.MAX_TOKENS
@@ -188,3 +191,73 @@ def test_a_sample_without_its_greedy_baseline_is_refused() -> None:
 def test_every_algorithm_has_the_keys_of_shaping(name: str) -> None:
     config = algorithm(name, truncated="mask", reward_clip=2.0, normalize_rewards=True, overlong_penalty=0.5).config
     assert config.overlong_penalty == 0.5
+
+
+def saying(member: int, *replies: str | Message, reward: float = 0.0, agents: tuple[str, ...] = ()) -> Trajectory:
+    """An episode with these replies, one in each turn."""
+    plain = trajectory(member, reward, lengths=(2,) * len(replies), agents=agents)
+    said: list[Message] = [
+        {"role": "assistant", "content": reply} if isinstance(reply, str) else reply for reply in replies
+    ]
+    messages = [message for turn, reply in enumerate(said) for message in (plain.messages[2 * turn], reply)]
+    return replace(plain, messages=tuple(messages))
+
+
+FORMAT: dict[str, Any] = {"format_pattern": r"<answer>\d+</answer>$", "format_penalty": 0.5}
+
+
+def test_a_last_reply_that_misses_its_format_costs_the_penalty_in_its_turn() -> None:
+    rule = algorithm("rloo", **FORMAT)
+    good, bad = saying(0, "thinking", "<answer>4</answer>"), saying(1, "<answer>4</answer>", "four")
+    assert by_turn(rule, group(good, bad)) == [[0.5, 0.5], [-0.5, -0.5]], "earlier replies need no format"
+    earned = [[(r.value, r.turn) for r in s.earned if r.turn is not None] for s in assigned(rule, group(good, bad))]
+    assert earned == [[], [(-0.5, 1)]]
+    assert format_meters([group(good, bad)], rule.config) == {"format_missed": 0.5}
+    assert format_meters([group(good, bad)], algorithm("rloo").config) == {}
+
+
+def test_without_a_penalty_a_missed_format_is_only_counted() -> None:
+    rule = algorithm("rloo", format_pattern="^4$")
+    members = group(saying(0, "4"), saying(1, "four"), saying(2, "five"))
+    assert not any(map(any, advantages(rule, members)))
+    assert format_meters([members], rule.config) == {"format_missed": pytest.approx(2 / 3)}
+
+
+def test_each_agent_answers_for_its_own_last_reply() -> None:
+    both = saying(0, "no", "<answer>1</answer>", "no", agents=("white", "black", "white"))
+    [sample, _] = assigned(algorithm("rloo", **FORMAT), group(both, both))
+    assert [(r.value, r.turn, r.agent) for r in sample.earned if r.turn is not None] == [(-0.5, 2, "white")]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ({"role": "assistant", "content": "4"}, "4"),
+        ({"role": "assistant", "content": "4", "reasoning_content": "2+2"}, "<think>2+2</think>4"),
+        ({"role": "assistant", "content": "", "reasoning_content": "2+2"}, "<think>2+2"),
+        ({"role": "assistant", "content": [{"type": "text", "text": "4"}]}, "4"),
+    ],
+)
+def test_the_text_of_a_reply_has_its_thinking_before_it(reply: Message, text: str) -> None:
+    assert reply_text(reply) == text
+
+
+def test_replies_that_were_not_recorded_are_an_error_and_not_a_mismatch() -> None:
+    silent = replace(saying(0, "4"), messages=())
+    with pytest.raises(CreditError, match=r"algorithm\.format_pattern reads replies, but the messages of sample 0-0"):
+        assigned(algorithm("rloo", **FORMAT), group(silent, saying(1, "4")))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"format_pattern": "(a"},
+            r"algorithm\.format_pattern must be a pattern of RE2 \(missing \): \(a\), got",
+        ),
+        ({"format_penalty": 0.5}, r"algorithm\.format_penalty has no effect without algorithm\.format_pattern"),
+    ],
+)
+def test_keys_of_the_format_that_cannot_work_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_algorithm(AlgorithmSection.model_validate({"name": "grpo", **keys}))

@@ -19,6 +19,7 @@ from agentrl.config.schema import Config
 from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
+from agentrl.roles import RoleReply
 from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 from tests.tiny import tiny_model, tiny_tokenizer
 from tests.unit.cluster.test_engines import Process, Processes
@@ -65,6 +66,10 @@ class LocalProcesses(Processes):
         return self.spawned[-1]
 
 
+async def nobody(judge: str, question: str) -> RoleReply:
+    raise AssertionError(f"no engine judges as {judge}")
+
+
 @asynccontextmanager
 async def opened(
     folder: Path, *models: dict[str, object], restarts: int = 5
@@ -72,7 +77,8 @@ async def opened(
     sections = {"reward": {"models": models, "score_timeout_s": 20.0}, "engine": {"restarts": restarts}}
     processes, stop = LocalProcesses(), Stop()
     records = Restarts(RunFolder(folder), restarts, lambda _: None)
-    reward_models = RewardModels(cast(Cluster, processes), Config.model_validate(sections), folder, records, stop)
+    config = Config.model_validate(sections)
+    reward_models = RewardModels(cast(Cluster, processes), config, folder, records, stop, nobody)
     await reward_models.start()
     try:
         yield reward_models, processes, stop

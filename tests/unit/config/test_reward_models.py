@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.cluster.placement import Placement
 from agentrl.config.loading import Setting, load, of_flags, resumed
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.errors import ConfigError
+from agentrl.training.inputs import anchored
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
 
 FILE = """
@@ -98,7 +100,10 @@ def test_a_resume_with_another_reward_model_is_refused(
         ({}, "reward.models 'rm' needs either a url or a model"),
         ({"url": "http://x", "model": "./rm"}, "needs either a url or a model"),
         ({"url": "x:5000"}, "has a url without http:// or https://"),
-        ({"model": "./rm", "judge": "qwen"}, "has a judge without a url"),
+        ({"model": "./rm", "judge": "qwen"}, "has the name of a judge without a url: set judge to true to serve"),
+        ({"url": "http://x", "judge": True}, "has judge true with a url: write the name of the model there"),
+        ({"model": "./rm", "max_context": 9}, "has a max_context, which is for a judge that the run serves"),
+        ({"model": "policy", "judge": True, "max_context": 9}, "has a max_context, which is for a judge that the run"),
         ({"url": "http://x", "prompt": "{conversation}"}, "has a prompt or pattern without a judge"),
         ({"url": "http://x", "bounds": [0, 1]}, "has bounds without a judge"),
         ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
@@ -130,6 +135,39 @@ def test_served_models_take_gpus_of_their_own() -> None:
 def test_the_plan_of_a_run_names_its_reward_models() -> None:
     config = resolve_run(one(url="http://x"), LAPTOP)
     assert "Reward models score every finished episode: rm." in explain(config, LAPTOP)
+
+
+JUDGES = [
+    {"name": "big", "model": "./big", "judge": True, "max_context": 4096},
+    {"name": "self", "model": "policy", "judge": True},
+    {"name": "rm", "model": "./rm"},
+]
+
+
+def test_a_judge_shares_the_engine_of_a_role_with_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    roles = {"user": {"model": "./big"}, "guide": {"model": "./small"}}
+    config = Config.model_validate({"reward": {"models": JUDGES}, "roles": roles})
+    assert config.role_models == {"./big": 4096, "./small": 1024}
+    assert [keys.name for keys in config.reward.served] == ["rm"], "engines serve the judges"
+    assert [keys.model for keys in anchored(config).reward.models] == [
+        str(tmp_path / "big"), "policy", str(tmp_path / "rm"),
+    ]  # fmt: skip
+    (tmp_path / "again.toml").write_text(to_toml(config))
+    assert load(tmp_path / "again.toml").reward == config.reward
+
+
+def test_the_engine_of_a_judge_counts_as_that_of_a_role() -> None:
+    """Four GPUs hold three engines and a rank, but no judge besides."""
+    config = Config.model_validate({"reward": {"models": JUDGES[:2]}, "engine": {"count": 3, "placement": "separate"}})
+    with pytest.raises(ConfigError, match=r"and 1 model for roles and judges, 0 served .* take 5 GPUs; 4 are visible"):
+        resolve_run(config, FOUR_GPUS)
+    one_engine = Config.model_validate({"reward": {"models": JUDGES[:1]}})
+    plan = explain(resolve_run(one_engine, LAPTOP), LAPTOP)
+    assert "A vLLM process of its own serves ./big for roles and judges." in plan
+    assert [name for name, _ in Placement(resolve_run(one_engine, LAPTOP))._bundles()].count(("role", 0)) == 1
 
 
 def test_keys_of_models_that_are_not_there_are_refused() -> None:

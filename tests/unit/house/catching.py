@@ -31,6 +31,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "adapters/verifiers/agentrl_verifiers/library.py": "ConfigError if a module fails; no types without hints",
     "adapters/verifiers/agentrl_verifiers/rewards.py": "an invalid signal; raised again for the rubric",
     "agentrl/algorithms/driver.py": "AlgorithmError if credit sets no array of numbers",
+    "agentrl/algorithms/own_loss.py": "ConfigError if a loss cannot be imported, or takes other arguments",
     "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake; what may depend on the episodes is dropped",
     "agentrl/checking/canaries.py": "a task without an oracle adds no text to the flood of answers",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",
