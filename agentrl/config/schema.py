@@ -534,7 +534,7 @@ class CheckpointSection(Section):
     """Checkpoints."""
 
     every: int = Field(10, ge=0, description="steps between checkpoints; 0: at the end only")
-    keep: int = Field(2, ge=1, description="number of newest checkpoints to keep")
+    keep: int = Field(2, ge=1, description="number of newest checkpoints to keep, besides the one with the best evaluation")
 
 
 class TrackSection(Section):
