@@ -25,6 +25,7 @@ from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
 from agentrl.learner.scorers import Compute, Scorers, score
 from agentrl.learner.sequence_parallel import SequenceGroup, check_models
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, gathered
@@ -51,7 +52,10 @@ class PolicyLearner:
             self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
-            self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves)
+            sharding = Sharding.of(spec.learner, spec.compute)
+            self._scorers = Scorers(
+                spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves, sharding=sharding
+            )
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             has_critic = "values" in self._algorithm.requirements.columns

@@ -99,7 +99,7 @@ def test_a_replay_with_another_version_of_a_library_is_refused_by_its_name(run: 
     assert manifest is not None
     here = manifest.packages.get(library, "absent")
     rewrite(run, packages={**manifest.packages, library: "0.0.1"})
-    with pytest.raises(ConfigError, match=rf"trained with {library} 0\.0\.1 \(here {re.escape(here)}\): .*same versions"):
+    with pytest.raises(ConfigError, match=rf"with {library} 0\.0\.1 \(here {re.escape(here)}\): .*same versions"):
         plan_replay(run)
 
 
