@@ -6,7 +6,8 @@ from agentrl.cli.flags import MODEL, parse
 from agentrl.training.eval_config import FLAGS, evaluation_config
 
 MEANING = """\
-Score a model on held-out tasks: a folder, a checkpoint, a hub id, or a run (its newest checkpoint).
+Score a model on held-out tasks: a folder, a checkpoint, a hub id, or a run (its newest checkpoint; the last lines
+of a run name its best one).
 A run's model is scored in the run's environment with the run's settings; --env or --config override that."""
 
 

@@ -421,7 +421,9 @@ class LearnerSection(Section):
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="learning rate after the warm-up")
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="final learning rate as a share of the peak")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="decoupled weight decay")
+    weight_decay: float = Field(
+        0.0, ge=0, le=1, description="decoupled weight decay; norms, biases and embeddings have none"
+    )
     beta1: float = Field(0.9, ge=0, lt=1, description="first moment of AdamW")
     beta2: float = Field(0.95, ge=0, lt=1, description="second moment of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip gradients to this global norm")
@@ -586,7 +588,9 @@ class CheckpointSection(Section):
     """Checkpoints."""
 
     every: int = Field(10, ge=0, description="steps between checkpoints; 0: at the end only")
-    keep: int = Field(2, ge=1, description="number of newest checkpoints to keep")
+    keep: int = Field(
+        2, ge=1, description="number of newest checkpoints to keep, besides the one with the best evaluation"
+    )
 
 
 class TrackSection(Section):

@@ -22,8 +22,11 @@ class ZipfPolicy:
 
     @classmethod
     def of(cls, manifest: WeightManifest, vocab_size: int) -> ZipfPolicy:
-        """Return the policy of these published weights: another version or digest gives another policy."""
-        return cls(vocab_size, repr((manifest.version, sorted((t.name, t.digest) for t in manifest.tensors))))
+        """Return the policy of these published weights: another publication or digest gives another policy.
+
+        The incarnation does not: a resumed run samples what it would have sampled without the interruption.
+        """
+        return cls(vocab_size, repr((manifest.version.n, sorted((t.name, t.digest) for t in manifest.tensors))))
 
     def context(self, ids: Sequence[int], before: int | None = None) -> int:
         """Return the state after `ids`, starting from the state `before`."""

@@ -11,6 +11,9 @@ from torch.optim import AdamW, Muon, Optimizer
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.model import PackedModel
 
+Group = dict[str, Any]
+"""Parameters of an optimizer of PyTorch, with settings of their own."""
+
 
 class MuonAdamW(Optimizer):
     """Muon (Jordan et al. 2024) for the matrices of hidden layers, AdamW for embeddings, head, norms and biases.
@@ -18,7 +21,7 @@ class MuonAdamW(Optimizer):
     Muon's updates are scaled to the size of AdamW's (Liu et al., arXiv:2502.16982, eq. 4), so that one rate fits both.
     """
 
-    def __init__(self, matrices: list[nn.Parameter], others: list[nn.Parameter], section: LearnerSection) -> None:
+    def __init__(self, matrices: list[nn.Parameter], others: list[Group], section: LearnerSection) -> None:
         parts: list[Optimizer] = []
         if matrices:
             parts += [Muon(matrices, lr=section.lr, weight_decay=section.weight_decay, adjust_lr_fn="match_rms_adamw")]
@@ -26,8 +29,9 @@ class MuonAdamW(Optimizer):
             parts += [_adamw(others, section)]
         self._parts = tuple(parts)
         super().__init__([group for part in self._parts for group in part.param_groups], {})
-        for part, group in zip(self._parts, self.param_groups, strict=True):
-            part.state, part.param_groups = self.state, [group]  # those that a checkpoint saves and restores
+        groups = iter(self.param_groups)
+        for part in self._parts:  # state and groups are those that a checkpoint saves and restores
+            part.state, part.param_groups = self.state, [next(groups) for _ in part.param_groups]
 
     def step(self, _closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Take a step with both."""
@@ -43,17 +47,31 @@ def make_optimizer(model: PackedModel, section: LearnerSection) -> Optimizer:
         is_matrix = [parameter.ndim == 2 and id(parameter) not in ends for parameter in trained]
         matrices = [parameter for parameter, is_one in zip(trained, is_matrix, strict=True) if is_one]
         others = [parameter for parameter, is_one in zip(trained, is_matrix, strict=True) if not is_one]
-        return MuonAdamW(matrices, others, section)
+        return MuonAdamW(matrices, _groups(model, others, section), section)
     if section.optimizer == "adamw_8bit":
         from bitsandbytes.optim import AdamW8bit
 
-        optimizer: Optimizer = AdamW8bit(trained, **_settings(section))
+        optimizer: Optimizer = AdamW8bit(_groups(model, trained, section), **_settings(section))
         return optimizer
-    return _adamw(trained, section)
+    return _adamw(_groups(model, trained, section), section)
 
 
-def _adamw(parameters: list[nn.Parameter], section: LearnerSection) -> AdamW:
-    return AdamW(parameters, **_settings(section), fused=True)
+def _groups(model: PackedModel, parameters: list[nn.Parameter], section: LearnerSection) -> list[Group]:
+    """Return parameters with weight decay, and those without: embeddings, and all with fewer than two dimensions."""
+    if not section.weight_decay:
+        return [{"params": parameters}] if parameters else []
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for parameter in parameters:
+        shape = getattr(parameter, "ds_shape", parameter.shape)  # at ZeRO stage 3 a rank holds a flat part
+        (decayed if len(shape) > 1 and id(parameter) not in embeddings else others).append(parameter)
+    groups: list[Group] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def _adamw(groups: list[Group], section: LearnerSection) -> AdamW:
+    return AdamW(groups, **_settings(section), fused=True)
 
 
 def _settings(section: LearnerSection) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
 from agentrl.learner.rank import LearnerRank
 from agentrl.learner.scorers import Compute, Scorers
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
 from agentrl.learner.updates import Updates, gathered
@@ -40,7 +41,10 @@ class PolicyLearner(LearnerRank):
         with self._named("start"):
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
-            self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves)
+            sharding = Sharding.of(spec.learner, spec.compute)
+            self._scorers = Scorers(
+                spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves, sharding=sharding
+            )
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             is_separate = spec.critic.placement == "separate"

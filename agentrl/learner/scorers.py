@@ -16,6 +16,7 @@ from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, freeze, load_model
 from agentrl.learner.offload import lent, to_host
 from agentrl.learner.part import Layout, Part
+from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 
 Compute = Callable[[MicroBatch], Tensor]
@@ -26,17 +27,27 @@ class Scorers:
     """Frozen models, the reference and the teacher, each of which computes the column of its name.
 
     With `offload` they are in CPU memory except inside `on_device`. A reference that `moves` keeps float32 weights.
+    With `sharding` each rank holds a share of the others, and all ranks compute together.
     """
 
     def __init__(
-        self, spec: LearnerSpec, columns: Iterable[Column], *, offload: bool = False, moves: bool = False
+        self,
+        spec: LearnerSpec,
+        columns: Iterable[Column],
+        *,
+        offload: bool = False,
+        moves: bool = False,
+        sharding: Sharding | None = None,
     ) -> None:
         folders = {"reference": spec.model, "teacher": spec.teacher}
-        self.models: dict[Column, PackedModel] = {
-            column: _load(folder, spec, exact=moves and column == "reference")
-            for column in columns
-            if (folder := folders[column]) is not None
-        }
+        self.models: dict[Column, PackedModel] = {}
+        self._gathering = []  # what gathers the layers of a sharded model while it computes
+        for column in sorted(columns):  # the ranks load sharded models together
+            folder, is_exact = folders[column], moves and column == "reference"
+            if folder is not None:
+                block = None if is_exact or offload else sharding
+                self.models[column] = model = _load(folder, spec, exact=is_exact, sharding=block)
+                self._gathering += [block.gathering(model, model.head_weight)] if block else []
         self._device = spec.torch_device
         self._waiting = [values for model in self.models.values() for values in model.parameters() if offload]
         to_host(self._waiting)
@@ -50,9 +61,10 @@ class Scorers:
         return partial(_logprobs, self.models[column])
 
 
-def _load(folder: Path, spec: LearnerSpec, *, exact: bool) -> PackedModel:
-    model = load_model(folder, spec.compute).eval()
-    return (model.requires_grad_(False) if exact else freeze(model)).to(spec.torch_device)
+def _load(folder: Path, spec: LearnerSpec, *, exact: bool, sharding: Sharding | None) -> PackedModel:
+    model = load_model(folder, spec.compute, sharding=sharding).eval()
+    model = model.requires_grad_(False) if exact else freeze(model)
+    return model if sharding else model.to(spec.torch_device)
 
 
 def _logprobs(model: PackedModel, micro_batch: MicroBatch) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from agentrl.config.schema import Config
 from agentrl.metrics.step import STEP_PHASES, EnvStep, EvaluationRecord, StepRecord
+from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines, explained, read_jsonl
 
@@ -71,6 +72,13 @@ def read_steps(folder: RunFolder) -> list[StepRecord]:
 def read_evaluations(folder: RunFolder) -> list[EvaluationRecord]:
     """Return the evaluations of the current lineage in order."""
     return _lineage(read_jsonl(folder.evaluations, EvaluationRecord))
+
+
+def best_evaluation(folder: RunFolder) -> EvaluationRecord | None:
+    """Return the evaluation with the highest pass@1 of a step that has a checkpoint, the later one of equals."""
+    saved = steps_in(folder.checkpoints)
+    scored = [r for r in read_evaluations(folder) if r.step in saved and math.isfinite(r.pass_at_1.mean)]
+    return max(scored, key=lambda r: (r.pass_at_1.mean, r.step), default=None)
 
 
 def _lineage(records: list[Any]) -> list[Any]:

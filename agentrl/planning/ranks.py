@@ -89,13 +89,14 @@ class Rank:
     def start(self) -> tuple[Item, ...]:
         """What the load of a model takes on a device: at stage 3 its share and one tensor, else all of it."""
         loaded = map(_loaded, self._trained)
-        return used(Item("loaded model", max([*loaded, *self._scorers], default=0)))
+        tensor = FLOAT32 * max((shape.largest for shape in self.frozen), default=0) * self._shares_scorers
+        return used(Item("loaded model", max([*loaded, *(tensor + nbytes for nbytes in self._scorers)], default=0)))
 
     @property
     def loading(self) -> tuple[Item, ...]:
         """What the load of a model takes in CPU memory: all of it in float32, at stage 3 one tensor, or all experts."""
-        loaded = map(_loading, self._trained)
-        frozen = (FLOAT32 * shape.parameters for shape in self.frozen)
+        loaded = (_read(model.shape, model.stage) for model in self._trained)
+        frozen = (_read(shape, 3 if self._shares_scorers else 0) for shape in self.frozen)
         return used(Item("loaded model", max([*loaded, *frozen], default=0)))
 
     @property
@@ -144,9 +145,15 @@ class Rank:
 
     @property
     def _scorers(self) -> list[int]:
-        """Bytes of each frozen model; a reference that moves is float32."""
+        """Bytes that the rank has of each frozen model; a reference that moves is float32."""
         width = FLOAT32 if self.models.reference_moves else self.policy.width
-        return [shape.frozen_bytes(width) for shape in self.frozen]
+        sizes = (shape.frozen_bytes(width) for shape in self.frozen)
+        return [self.policy.shard(nbytes, 3) if self._shares_scorers else nbytes for nbytes in sizes]
+
+    @property
+    def _shares_scorers(self) -> bool:
+        """True if the ranks divide frozen models, as at stage 3 those that neither move nor wait in CPU memory."""
+        return self.policy.stage == 3 and not (self.models.reference_moves or self.config.scorers.offload)
 
     @property
     def _waits(self) -> bool:
@@ -172,7 +179,7 @@ class CriticRank:
     @property
     def loading(self) -> tuple[Item, ...]:
         """What the load takes in CPU memory."""
-        return used(Item("loaded model", _loading(self.critic)))
+        return used(Item("loaded model", _read(self.critic.shape, self.critic.stage)))
 
     @property
     def scoring(self) -> tuple[Item, ...]:
@@ -196,9 +203,9 @@ def _loaded(model: TrainedModel) -> int:
     return model.shape.frozen_bytes(model.width if model.lora.rank else FLOAT32)
 
 
-def _loading(model: TrainedModel) -> int:
-    shape = model.shape
-    if model.stage < 3:
+def _read(shape: ModelShape, stage: int) -> int:
+    """Return the CPU memory in which a rank reads a model."""
+    if stage < 3:
         return FLOAT32 * shape.parameters
     has_experts = shape.active < shape.parameters
     return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from agentrl.config.schema import Config
@@ -51,10 +52,15 @@ def of_newest(config: Config) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"name": name})})
 
 
-def prune(checkpoints: Path, keep: int) -> list[OSError]:
-    """Remove all checkpoints but the `keep` newest. Returns an error for each that cannot be removed."""
+def prune(checkpoints: Path, keep: int, spared: Collection[int] = ()) -> list[OSError]:
+    """Remove all checkpoints but the `keep` newest and those of the steps `spared`.
+
+    Returns an error for each that cannot be removed.
+    """
     failures = []
     for step in steps_in(checkpoints)[:-keep]:
+        if step in spared:
+            continue
         try:
             shutil.rmtree(folder_of(checkpoints, step))
         except OSError as error:

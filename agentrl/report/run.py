@@ -15,7 +15,7 @@ from agentrl.config.loading import load
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.metrics.step import EvaluationRecord, StepRecord
-from agentrl.metrics.trackers import read_evaluations, read_steps
+from agentrl.metrics.trackers import best_evaluation, read_evaluations, read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder, existing_run
 from agentrl.records.ledger import AttemptRow, Ledger
@@ -82,6 +82,12 @@ class Run:
         """The folder of the newest checkpoint; `<checkpoint>/model` loads with `from_pretrained`."""
         steps = steps_in(self._folder.checkpoints)
         return folder_of(self._folder.checkpoints, steps[-1]) if steps else None
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The folder of the checkpoint with the best evaluation, None if no step with a checkpoint was evaluated."""
+        best = best_evaluation(self._folder)
+        return folder_of(self._folder.checkpoints, best.step) if best else None
 
     @property
     def report(self) -> Path:

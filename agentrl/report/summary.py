@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.metrics.step import EvaluationRecord, PhaseSeconds, StepRecord
+from agentrl.records.checkpoints import folder_of
 from agentrl.records.conservation import ConservationResult
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
@@ -27,6 +28,7 @@ FINISHED = "finished"
 class Summary:
     """Result of a run. `ended` says why it stopped; `before` and `after` are its first and last evaluation.
 
+    `best` is the evaluation of the checkpoint that was evaluated best, of those that are kept.
     `seconds` are those of the last command (the resume, if there was one) and add up to `seconds_total`; `start_parts`
     are the parts of its start, some of them in parallel. `no_update` says how many steps changed no weight, and why.
     """
@@ -48,6 +50,7 @@ class Summary:
     no_update: str = ""
     set_aside: dict[str, int] = field(default_factory=dict)
     """Tasks without a signal, by reason."""
+    best: EvaluationRecord | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -67,6 +70,7 @@ def summarize(
     packages: dict[str, str],
     restarts: int = 0,
     outcomes: Sequence[GroupOutcome] = (),
+    best: EvaluationRecord | None = None,
 ) -> Summary:
     """Summarize the records of a run; `seconds` are those of the whole command, `parts` those of its start."""
     return Summary(
@@ -86,6 +90,7 @@ def summarize(
         start_parts=dict(parts),
         no_update=no_update_words(steps),
         set_aside=dict(Counter(reason for visits in by_task(outcomes).values() if (reason := set_aside(visits)))),
+        best=best,
     )
 
 
@@ -100,7 +105,7 @@ def read(folder: RunFolder) -> Summary | None:
 
 
 def closing(summary: Summary, folder: RunFolder) -> RenderableType:
-    """Return the closing lines: score, steps, time, attempts by state, conservation law, and the path of the report."""
+    """Return the closing lines: score, steps, time, attempts by state, conservation law, and the paths of results."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -108,6 +113,9 @@ def closing(summary: Summary, folder: RunFolder) -> RenderableType:
         table.add_row(name, value)
     if summary.no_update:
         table.add_row("no update", Text(summary.no_update, style="bold yellow"))
+    if best := summary.best:
+        path = folder_of(folder.checkpoints, best.step)
+        table.add_row("best checkpoint", Text(f"{path} (pass@1 {best.pass_at_1})", style="cyan"))
     law = summary.conservation
     style = "green" if law.holds else "bold red"
     table.add_row("conservation law", Text(str(law), style=style))

@@ -214,14 +214,23 @@ class GroupBuffer:
 
         A baseline may be older: none of its tokens is trained, and any fixed baseline leaves the gradient unbiased.
         """
-        bound = self._settings.max_staleness
         for group in list(self._groups.values()):
-            stale = [t for t in group.trajectories if self._age(t) > bound]
+            stale = [t for t in group.trajectories if self._is_stale(t)]
             if stale:
-                self.drop(stale, "stale", f"older than {bound} updates")
+                self.drop(stale, "stale", f"older than {self._settings.max_staleness} updates")
                 del self._groups[group.id]
-                fresh = tuple(t for t in group.trajectories if self._age(t) <= bound)
+                fresh = tuple(t for t in group.trajectories if not self._is_stale(t))
                 self._admit(dataclasses.replace(group, trajectories=fresh))
+
+    def without_rolled_back(self, restored: Iterable[Trajectory]) -> list[Trajectory]:
+        """Settle as lost what a resume has made too old: what weights sampled that it rolled back. Returns the rest."""
+        kept: list[Trajectory] = []
+        lost: list[Trajectory] = []
+        for trajectory in restored:
+            is_lost = self._is_stale(trajectory) and not self._settings.is_baseline(trajectory.sample)
+            (lost if is_lost else kept).append(trajectory)
+        self.drop(lost, "lost", "a resume rolled back the weights that sampled it")
+        return kept
 
     def choose(self, first_open: int) -> list[Group] | None:
         """Return the groups of the next batch, or None if there are too few.
@@ -262,6 +271,9 @@ class GroupBuffer:
         """True if another group is to be sampled in place of this one."""
         most = self._settings.max_filtered_batches * self._settings.prompts
         return self._has_signal is not None and self._replaced < most and not self._has_signal(group)
+
+    def _is_stale(self, trajectory: Trajectory) -> bool:
+        return self._age(trajectory) > self._settings.max_staleness
 
     def _age(self, trajectory: Trajectory) -> int:
         return max((age(self.version, version, self._forks) for version in trajectory.versions), default=0)

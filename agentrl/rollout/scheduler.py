@@ -85,12 +85,13 @@ class Scheduler:
         """Take back groups that an earlier incarnation did not train; their missing samples run first.
 
         `attempts` holds the last attempt number of every sample of those groups. Samples that were `unanswered` do not
-        run again. Call before `start`.
+        run again. Those that the resume has made too old, because it rolled back the weights that sampled them, run
+        again in their groups. Call before `start`.
         """
         groups = {
             group: OpenGroup(group, self._history[group]) for group in sorted({sample.group for sample in attempts})
         }
-        for trajectory in trajectories:
+        for trajectory in self._buffer.without_rolled_back(trajectories):
             group = groups[trajectory.sample.group]
             self._monitors[group.task.env].note(trajectory)
             group.back[trajectory.sample.member] = trajectory

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentrl.metrics.timer import PhaseTimer
-from agentrl.metrics.trackers import read_evaluations, read_steps
+from agentrl.metrics.trackers import best_evaluation, read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.jsonl import closing
@@ -48,4 +48,5 @@ def _summarize(folder: RunFolder, timer: PhaseTimer, ended: str) -> Summary:
             packages=packages(),
             restarts=len(read_restarts(folder)),
             outcomes=journal.ledger.outcomes(),
+            best=best_evaluation(folder),
         )

@@ -15,7 +15,7 @@ from agentrl.errors import LearnerError
 from agentrl.learner.batch import groups_with_signal
 from agentrl.metrics.step import Learned, merged_report, rewriters, step_record
 from agentrl.metrics.timer import PhaseTimer
-from agentrl.metrics.trackers import Metrics
+from agentrl.metrics.trackers import Metrics, best_evaluation
 from agentrl.records.checkpoints import folder_of, prune
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
@@ -150,7 +150,8 @@ class Session:
         async with self.publisher.lock:  # an engine that was replaced gets its weights afterwards
             deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
             await self.learners.save(folder_of(self.folder.checkpoints, step), state, deadline_s)
-        for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep):
+        best = best_evaluation(self.folder)
+        for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep, [best.step] if best else []):
             self.view.note(f"an old checkpoint cannot be removed: {failure}")
 
     async def saved(self) -> None:

@@ -93,6 +93,21 @@ def sharded(job: Job, rank: int) -> list[tuple[Any, ...]]:
     return out
 
 
+def sharded_scorers(job: Job, rank: int) -> list[tuple[Any, ...]]:
+    """Reference and teacher, for each spec: elements that the rank holds, scores before and after a step."""
+    out = []
+    for learner in learners(job, rank):
+        models = learner._scorers.models.values()
+        parameters: list[Any] = [values for model in models for values in model.parameters()]
+        held = sum(getattr(values, "ds_tensor", values).numel() for values in parameters)
+        held_whole = sum(values.numel() for values in parameters if hasattr(values, "ds_tensor"))
+        before = learner.score(batch(), ["reference", "teacher"])
+        learner.step(scored(learner, batch(3, 4, 1)))
+        after = learner.score(batch(), ["reference", "teacher"])
+        out.append((held + held_whole, before, after))
+    return out
+
+
 def silence(job: Job, rank: int) -> tuple[StepReport, bool, list[StepReport]]:
     """A batch without signal after one with; and one whose silent half is told apart only by the token count."""
     learner, other = learners(job, rank)
@@ -382,6 +397,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
     for f in (
         train,
         sharded,
+        sharded_scorers,
         silence,
         poison,
         spoiled,

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +99,7 @@ class Command:
     """An `agentrl` command that is started again and again; its logs are beside `path`."""
 
     path: Path
+    program: Sequence[str] = tuple(COMMAND)
     process: subprocess.Popen[str] = field(init=False)
     began: float = field(init=False)
     _log: Path = field(init=False)
@@ -110,7 +111,7 @@ class Command:
         self.began = time.monotonic()
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
+                [*self.program, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
             )
         return self
 

@@ -61,8 +61,10 @@ def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> lis
         port = listener.getsockname()[1]
     (folder / "job").write_bytes(pickle.dumps(Job(scenario, specs, ranks, port, folder)))
     command = [sys.executable, "-m", "tests.real.learner_ranks", str(folder / "job")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [subprocess.Popen([*command, str(rank)], env=env) for rank in range(ranks)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # and sets have another order on each rank
+    processes = [
+        subprocess.Popen([*command, str(rank)], env={**env, "PYTHONHASHSEED": str(rank)}) for rank in range(ranks)
+    ]
     try:
         for process in processes:
             process.wait(DEADLINE_S)
@@ -119,6 +121,22 @@ def test_no_rank_holds_a_whole_model_while_it_loads_at_zero_stage_3(model: Path,
             assert all(torch.equal(tensor, expected[name.removeprefix("model.")]) for name, tensor in loaded.items())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_at_zero_stage_3_a_rank_holds_a_share_of_reference_and_teacher_and_no_score_differs(
+    model: Path, tmp_path: Path, dtype: str
+):
+    judge = tiny_model(tmp_path / "teacher", seed=7)
+    section = AlgorithmSection(name="distillation", kl_coef=0.1)
+    whole, shared = (replace(spec(model, section, zero_stage=n), teacher=judge, dtype=dtype) for n in (0, 3))
+    pair = run("sharded_scorers", tmp_path, whole, shared, ranks=2)
+    for (held, scores, _), (share, sharded, after) in pair:
+        assert held == 2 * sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(model).parameters())
+        assert held / 2 <= share < held / 2 + 100
+        for column, rows in scores.items():
+            assert all((row == sharded[column][index]).all() for index, row in rows.items())
+            assert all((row == after[column][index]).all() for index, row in rows.items())
+
+
 def test_packing_is_checked_on_layers_of_every_kind_of_a_model_that_no_rank_holds_whole(model: Path, tmp_path: Path):
     good, bad = tmp_path / "good", tmp_path / "bad"
     tiny_gemma2(good, num_hidden_layers=4, layer_types=["sliding_attention"] * 3 + ["full_attention"])
@@ -149,6 +167,25 @@ def test_a_step_equals_plain_pytorch_with_adamw(model: Path, tmp_path: Path):
         assert (report.loss, report.grad_norm) == pytest.approx((loss.item(), norm.item()), abs=1e-5)
     for name, tensor in plain.named_parameters():
         torch.testing.assert_close(weights[name], tensor.detach(), atol=ADAM, rtol=0)
+
+
+def test_weight_decay_spares_the_same_parameters_at_every_zero_stage(model: Path, tmp_path: Path):
+    kinds = [spec(model, zero_stage=zero, weight_decay=1.0) for zero in range(4)]
+    [results] = run("train", tmp_path, *kinds)
+    plain = plain_model(model)
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for name, parameter in plain.named_parameters():
+        groups["norm" in name or "embed" in name].append(parameter)
+    spared = {"params": groups[True], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([{"params": groups[False]}, spared], lr=1e-3, betas=(0.9, 0.95), weight_decay=1.0)
+    for seed, _ in enumerate(results[0][0]):
+        plain_loss(plain, batch(3, 4, seed), AlgorithmConfig()).backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    for _, weights, _ in results:
+        for name, tensor in plain.named_parameters():
+            torch.testing.assert_close(weights[name], tensor.detach(), atol=ADAM, rtol=0)
 
 
 def test_without_a_signal_nothing_moves_and_silent_sequences_still_count(model: Path, tmp_path: Path):
@@ -252,8 +289,8 @@ def test_a_checkpoint_goes_on_with_another_number_of_ranks_at_another_zero_stage
 
 
 def small_steps(model: Path, algorithm: AlgorithmSection | None = None, **learner: Any) -> LearnerSpec:
-    """A learner whose updates are of 1e-4."""
-    return spec(model, algorithm, lr=1e-4, schedule="cosine", **learner)
+    """A learner whose updates are of 1e-4. With weight decay its optimizer has two groups of parameters."""
+    return spec(model, algorithm, lr=1e-4, schedule="cosine", weight_decay=0.1, **learner)
 
 
 def with_critic(model: Path, zero: int, critic: int) -> LearnerSpec:

@@ -32,6 +32,7 @@ def report(samples: int = 64, learned: bool = True, **meters: float) -> StepRepo
 
 @given(kl=st.floats(0, 10), target=st.floats(0.01, 1), samples=st.integers(1, 512), horizon=st.integers(512, 20_000))
 def test_the_kl_coefficient_follows_ziegler_section_2_2(kl: float, target: float, samples: int, horizon: int) -> None:
+    """Ziegler et al. 2019, arXiv:1909.08593, section 2.2: the error is clipped to 0.2, K is samples / horizon."""
     rule = GRPO(GRPO.Config(kl_coef=0.1, kl_target=target, kl_horizon=horizon))
     coefficient = 0.1
     for _ in range(3):
@@ -48,6 +49,7 @@ def test_a_kl_coefficient_stays_positive_however_small_the_horizon() -> None:
 
 
 def test_the_entropy_coefficient_grows_below_its_target_shrinks_above_and_is_never_negative() -> None:
+    """Skywork-OR1 (He et al. 2025, arXiv:2505.22312, equation 3.2): it moves by delta towards the target."""
     rule = GRPO(GRPO.Config(entropy_target=0.5, entropy_delta=0.01))
     seen = []
     for entropy in (0.4, 0.5, 0.6, 0.6, 0.6):

@@ -40,13 +40,13 @@ class Chain:
 
     @property
     def gradient(self) -> tuple[float, float]:
-        """dJ/dlogit of both choices, in closed form."""
+        """dJ/dlogit of both choices, in closed form: the policy gradient theorem (Sutton et al. 1999, theorem 1)."""
         (p, q), (stop, low, high) = self.chances, self.rewards
         further = self.at_once + (1 - q) * low + q * high
         return p * (1 - p) * (further - stop), p * q * (1 - q) * (high - low)
 
     def estimate(self, rule: Algorithm, greedy: tuple[int, ...], size: int = 2) -> list[float]:
-        """The expectation of the mean over members of sum_t A_t dlog pi / dlogit, over all groups."""
+        """The expectation of the mean over members of sum_t A_t dlog pi / dlogit, over all groups (Williams 1992)."""
         total = [0.0, 0.0]
         for paths in itertools.product(PATHS, repeat=size):
             members = [self.play(member, path) for member, path in enumerate(paths)]
@@ -63,6 +63,7 @@ CHAINS = st.builds(Chain, st.tuples(CHANCES, CHANCES), st.tuples(VALUES, VALUES,
 
 @given(chain=CHAINS)
 def test_rloo_estimates_the_gradient_without_bias(chain: Chain) -> None:
+    """Ahmadian et al. 2024, arXiv:2402.14740, section 2.3."""
     assert chain.estimate(algorithm("rloo"), PATHS[0]) == pytest.approx(chain.gradient, abs=1e-9)
 
 
@@ -70,11 +71,15 @@ def test_rloo_estimates_the_gradient_without_bias(chain: Chain) -> None:
 def test_remax_estimates_the_gradient_without_bias_whatever_the_greedy_episode(
     chain: Chain, greedy: tuple[int, ...], size: int
 ) -> None:
+    """Li et al. 2023, arXiv:2310.10505, algorithm 1."""
     assert chain.estimate(algorithm("remax"), greedy, size) == pytest.approx(chain.gradient, abs=1e-9)
 
 
 @given(chain=CHAINS)
 def test_dr_grpo_shrinks_the_gradient_by_the_members_own_share_of_the_mean(chain: Chain) -> None:
-    """With a group mean that contains the member itself, the expectation is (G - 1) / G of the gradient."""
+    """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783).
+
+    With a group mean that contains the member itself, the expectation is (G - 1) / G of the gradient.
+    """
     exact = [value / 2 for value in chain.gradient]
     assert chain.estimate(algorithm("dr_grpo"), PATHS[0]) == pytest.approx(exact, abs=1e-9)

@@ -14,6 +14,10 @@ from tests.unit.algorithms.cases import algorithm, group, trajectory
 
 
 def test_an_advantage_is_the_log_ratio_of_teacher_and_student_at_its_own_token():
+    """Lu and Thinking Machines Lab 2025 (thinkingmachines.ai/blog/on-policy-distillation, no numbered equations).
+
+    The advantage is minus the reverse KL of each token, log teacher - log student, without a discount.
+    """
     [[sample]] = samples_of([group(trajectory(0, 5.0, lengths=(2, 1)))])
     sample.columns["teacher"] = np.array([-0.5, -1.0, -4.0])
     assign(algorithm("distillation"), [[sample]])
@@ -21,9 +25,11 @@ def test_an_advantage_is_the_log_ratio_of_teacher_and_student_at_its_own_token()
 
 
 def test_the_expected_policy_gradient_is_minus_that_of_the_reverse_kl():
-    """The sum of p (log teacher - log p) grad log p over tokens is -grad KL(p || teacher).
+    """MiniLLM (Gu et al. 2023, arXiv:2306.08543, equation 1) and GKD (Agarwal et al. 2023, arXiv:2306.13649).
 
-    In float64, at a softmax over six logits; the KL's gradient is p_j (log(p_j / q_j) - KL).
+    Both minimise KL(p || teacher) over what the student p samples: the sum of p (log teacher - log p) grad log p over
+    tokens is -grad KL(p || teacher). In float64, at a softmax over six logits, where the KL's gradient is
+    p_j (log(p_j / q_j) - KL).
     """
     random = np.random.default_rng(0)
     policy, teacher = (np.exp(row) / np.exp(row).sum() for row in random.normal(size=(2, 6)))

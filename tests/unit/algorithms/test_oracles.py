@@ -71,7 +71,10 @@ def check(
 
 
 def whitened(batch: list[list[list[float]]], played: list[list[Played]]) -> list[list[list[float]]]:
-    """(A - mean) / (std + 1e-8) over all tokens; all 0 if they are equal."""
+    """(A - mean) / (std + 1e-8) over all tokens; all 0 if they are equal.
+
+    The normalisation of REINFORCE++ (Hu et al. 2025, arXiv:2501.03262).
+    """
     tokens = [
         value
         for members, episodes in zip(batch, played, strict=True)
@@ -87,7 +90,10 @@ def whitened(batch: list[list[list[float]]], played: list[list[Played]]) -> list
 
 @given(OUTCOMES)
 def test_grpo_equals_the_papers_outcome_supervision(played: list[Played]) -> None:
-    """DeepSeekMath, arXiv:2402.03300, section 4.1.2: A_i,t = (r_i - mean(r)) / std(r), with TRL's 1e-4."""
+    """DeepSeekMath (Shao et al. 2024, arXiv:2402.03300, section 4.1.2).
+
+    A_i,t = (r_i - mean(r)) / std(r), with TRL's 1e-4.
+    """
     rewards = [episode.reward for episode in played]
     scale = statistics.stdev(rewards) + 1e-4
     expected = [[(reward - statistics.fmean(rewards)) / scale] for reward in rewards]
@@ -97,7 +103,7 @@ def test_grpo_equals_the_papers_outcome_supervision(played: list[Played]) -> Non
 
 @given(OUTCOMES)
 def test_grpo_with_normalization_sequence_is_the_papers_mean_over_each_answer(played: list[Played]) -> None:
-    """DeepSeekMath, arXiv:2402.03300, equation 3: 1/G sum_i 1/|o_i| sum_t."""
+    """DeepSeekMath (Shao et al. 2024, arXiv:2402.03300, equation 3): 1/G sum_i 1/|o_i| sum_t."""
     for sample, episode in zip(
         credited(algorithm("grpo", normalization="sequence"), of(played))[0], played, strict=True
     ):
@@ -107,7 +113,10 @@ def test_grpo_with_normalization_sequence_is_the_papers_mean_over_each_answer(pl
 
 @given(OUTCOMES, st.integers(1, 9))
 def test_dr_grpo_equals_its_paper_in_advantage_and_normalisation(played: list[Played], limit: int) -> None:
-    """Dr. GRPO, arXiv:2503.20783, section 3.2: A_i,t = R_i - mean(R), and a sum over tokens divided by a constant."""
+    """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783, section 3.2).
+
+    A_i,t = R_i - mean(R), tokens divided by a constant.
+    """
     rewards = [episode.reward for episode in played]
     rule = algorithm("dr_grpo", constant=limit)
     check(rule, [played], [[[reward - statistics.fmean(rewards)] for reward in rewards]])
@@ -118,7 +127,10 @@ def test_dr_grpo_equals_its_paper_in_advantage_and_normalisation(played: list[Pl
 
 @given(GROUPS)
 def test_rloo_equals_the_leave_one_out_estimator_by_turn(played: list[Played]) -> None:
-    """RLOO, arXiv:2402.14740, section 2.3: R_i - 1/(k-1) sum_{j != i} R_j, with returns-to-go as R."""
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2.3).
+
+    R_i - 1/(k-1) sum_{j != i} R_j, with returns-to-go as R.
+    """
     expected = [
         [
             episode.to_go(turn) - statistics.fmean(e.to_go(turn) for j, e in enumerate(played) if j != i)
@@ -131,14 +143,17 @@ def test_rloo_equals_the_leave_one_out_estimator_by_turn(played: list[Played]) -
 
 @given(BATCHES)
 def test_reinforce_pp_equals_returns_normalised_over_the_batch(batch: list[list[Played]]) -> None:
-    """REINFORCE++, arXiv:2501.03262: A = (return - mean over the batch) / std over the batch, per token."""
+    """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262, "Global Advantage Normalization").
+
+    A = (return - mean over the batch) / std over the batch, per token.
+    """
     returns = [[[e.to_go(turn) for turn in range(len(e.turns))] for e in played] for played in batch]
     check(algorithm("reinforce++"), batch, whitened(returns, batch), 1e-6)
 
 
 @given(BATCHES)
 def test_reinforce_pp_baseline_subtracts_the_group_mean_then_normalises(batch: list[list[Played]]) -> None:
-    """REINFORCE++, arXiv:2501.03262, "REINFORCE++ w/ Baseline": R - mean of the group, then as REINFORCE++."""
+    """Hu et al. 2025, arXiv:2501.03262, "REINFORCE++ w/ Baseline": R - mean of the group, then as REINFORCE++."""
     centred = [
         [
             [e.to_go(turn) - statistics.fmean(other.to_go(turn) for other in played) for turn in range(len(e.turns))]
@@ -151,7 +166,10 @@ def test_reinforce_pp_baseline_subtracts_the_group_mean_then_normalises(batch: l
 
 @given(GROUPS, episodes())
 def test_remax_subtracts_what_the_greedy_episode_earns(played: list[Played], greedy: Played) -> None:
-    """ReMax, arXiv:2310.10505, algorithm 1: reward of the sampled answer minus reward of the greedy one, by turn."""
+    """ReMax (Li et al. 2023, arXiv:2310.10505, algorithm 1).
+
+    Reward of the sampled answer minus that of the greedy one.
+    """
     [samples] = credited(algorithm("remax"), of(played, greedy))
     for sample, episode in zip(samples, played, strict=True):
         expected = [
@@ -162,7 +180,10 @@ def test_remax_subtracts_what_the_greedy_episode_earns(played: list[Played], gre
 
 @given(GROUPS, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.5, 0.95, 1.0]), st.booleans())
 def test_gigpo_equals_its_paper(played: list[Played], omega: float, gamma: float, scaled: bool) -> None:
-    """GiGPO, arXiv:2505.10978, equations 3 and 5 to 8: A_E + omega A_S. In these episodes turn t is anchor state t."""
+    """GiGPO (Feng et al. 2025, arXiv:2505.10978, equations 3 and 5 to 8): A_E + omega A_S.
+
+    In these episodes turn t is anchor state t.
+    """
 
     def normalised(values: list[float]) -> list[float]:
         mean = statistics.fmean(values)
@@ -187,7 +208,7 @@ def test_gigpo_equals_its_paper(played: list[Played], omega: float, gamma: float
 
 @given(OUTCOMES, st.integers(1, 6), st.integers(1, 6))
 def test_dapo_adds_the_soft_overlong_punishment(played: list[Played], limit: int, cache: int) -> None:
-    """DAPO, arXiv:2503.14476, equation 13 (section 3.4), then the advantage of equation 9."""
+    """DAPO (Yu et al. 2025, arXiv:2503.14476): equation 13 (section 3.4), then the advantage of equation 9."""
 
     def punishment(length: int) -> float:
         if length <= limit - cache:
@@ -206,7 +227,10 @@ KL = {"k1": lambda d: d, "k2": lambda d: d * d / 2, "k3": lambda d: math.exp(-d)
 
 
 def penalised(name: str, estimator: str, played: list[Played], seed: int) -> tuple[list[Sample], list[list[float]]]:
-    """The credited samples of a group with random logprobs, and the penalty of each of their tokens."""
+    """The credited samples of a group with random logprobs, and the penalty of each of their tokens.
+
+    `KL` has the estimators of Schulman 2020 (joschu.net/blog/kl-approx.html) with d = old - reference.
+    """
     rng, coefficient = np.random.default_rng(seed), 0.1
     [samples] = samples_of([of(played)])
     for sample in samples:
@@ -221,7 +245,10 @@ def penalised(name: str, estimator: str, played: list[Played], seed: int) -> tup
 def test_rloo_adds_up_the_kl_penalty_of_a_turn_and_all_later_ones(
     estimator: str, played: list[Played], seed: int
 ) -> None:
-    """RLOO, arXiv:2402.14740, section 2: R = r - beta KL of the whole answer; TRL and verl do the same."""
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2).
+
+    R = r - beta KL of the whole answer; TRL and verl do the same.
+    """
     samples, penalties = penalised("rloo", estimator, played, seed)
     turns = [sample.turns.tolist() for sample in samples]
 
@@ -240,7 +267,7 @@ def test_rloo_adds_up_the_kl_penalty_of_a_turn_and_all_later_ones(
 def test_reinforce_pp_adds_up_the_kl_penalty_from_each_token_on(
     estimator: str, played: list[Played], seed: int
 ) -> None:
-    """REINFORCE++, arXiv:2501.03262: A_t = r - beta sum_{i >= t} KL(i), normalised over the batch."""
+    """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262): A_t = r - beta sum_{i >= t} KL(i), normalised over the batch."""
     samples, penalties = penalised("reinforce++", estimator, played, seed)
     returns = [
         [played[member].to_go(turn) - math.fsum(penalties[member][token:]) for token, turn in enumerate(sample.turns)]

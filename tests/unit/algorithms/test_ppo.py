@@ -38,7 +38,10 @@ def with_values(trajectory: Trajectory, values: Sequence[float]) -> Sample:
 
 
 def by_equation_16(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float) -> list[float]:
-    """arXiv:1506.02438, equation 16: the sum of (gamma lambda)^l delta_{t+l}, delta the TD residual."""
+    """Schulman et al. 2015, arXiv:1506.02438, equation 16.
+
+    The sum of (gamma lambda)^l delta_{t+l}, delta the TD residual.
+    """
     deltas = [r + gamma * after - before for r, before, after in zip(rewards, values, values[1:], strict=False)]
     return [
         math.fsum((gamma * lam) ** later * delta for later, delta in enumerate(deltas[step:]))

@@ -91,7 +91,7 @@ def test_a_group_whose_differing_episodes_are_masked_has_no_signal() -> None:
 
 @given(length=st.integers(1, 30))
 def test_the_overlong_punishment_falls_linearly_over_the_buffer(length: int) -> None:
-    """DAPO, arXiv:2503.14476, equation 13 with a limit of 20 and a buffer of 5."""
+    """DAPO (Yu et al. 2025, arXiv:2503.14476, equation 13) with a limit of 20 and a buffer of 5."""
     [reward] = overlong(Sample.of(trajectory(0, 0.0, lengths=(length,))), 20, 5, 2.0) or [None]
     expected = 0.0 if length <= 15 else -2.0 * min(1.0, (length - 15) / 5)
     assert (reward.value if reward else 0.0) == pytest.approx(expected)
@@ -124,6 +124,7 @@ def test_clipping_bounds_the_sum_of_several_rewards_not_each() -> None:
 
 @given(st.lists(st.lists(st.integers(-8, 8).map(float), min_size=2, max_size=5), min_size=1, max_size=4))
 def test_rewards_are_divided_by_the_deviation_of_all_so_far(batches: list[list[float]]) -> None:
+    """The population deviation of all rewards so far; the running form is Chan, Golub and LeVeque's of 1979."""
     rule, seen = algorithm("dr_grpo", normalize_rewards=True), []
     for batch in batches:
         seen += batch

@@ -5,12 +5,30 @@ Run it with a Python that has TRL 1.16: `python -m tests.unit.algorithms.trl_ref
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
+import torch
 
 REWARDS = (1.0, 0.0, 0.0, 1.0, 0.3, -2.0, 0.7, 0.7)
 GROUP = 4
+LENGTHS = (3, 5, 2, 4, 1, 5, 4, 2)
+"""Tokens of each completion, for what depends on them."""
+LIMIT, BUFFER, BETA = 5, 3, 0.2
+
+
+def logprobs(seed: int) -> list[list[float]]:
+    """Logprobs of the tokens of each completion, in float32."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(-1.0, 0.5, length).astype(np.float32).tolist() for length in LENGTHS]
+
+
+OLD, REFERENCE = logprobs(1), logprobs(2)
 
 
 def advantages(trainer_class: Any, config_class: Any, model: Path, **settings: Any) -> list[float]:
@@ -37,12 +55,51 @@ def advantages(trainer_class: Any, config_class: Any, model: Path, **settings: A
     return found
 
 
+def overlong() -> list[float]:
+    """The soft overlong punishment of each completion."""
+    from trl.rewards import get_soft_overlong_punishment
+
+    punishments: list[float] = get_soft_overlong_punishment(LIMIT, BUFFER)([[1] * length for length in LENGTHS])
+    return punishments
+
+
+def rloo_with_kl() -> list[float]:
+    """The advantages of RLOO with a KL in the reward: the lines of `_generate_and_score_completions` that make them."""
+    found = importlib.util.find_spec("trl.trainer.rloo_trainer")
+    assert found is not None
+    assert found.origin is not None
+    source = Path(found.origin).read_text()
+    start = source.index("        # Include the KL penalty in the reward\n")
+    stop = source.index("        # Normalize advantages over the scorable subset only")
+    names: dict[str, Any] = {
+        "self": SimpleNamespace(beta=BETA),
+        "torch": torch,
+        "gather": lambda values: values,
+        "nanstd": lambda values, dim: values.std(dim),  # for its log alone
+        "num_generations": GROUP,
+        "rewards": torch.tensor(REWARDS),
+        "completion_mask": padded([[1.0] * length for length in LENGTHS]),
+        "old_per_token_logps": padded(OLD),
+        "ref_per_token_logps": padded(REFERENCE),
+    }
+    exec(textwrap.dedent(source[start:stop]), names)  # noqa: S102 (the lines of TRL)
+    values: list[float] = names["advantages"].tolist()
+    return values
+
+
+def padded(rows: list[list[float]]) -> torch.Tensor:
+    """Rows [completions, longest] in float32, 0 on padding."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
 def main() -> None:
-    """Print the advantages of the three estimators."""
+    """Print the advantages of the three estimators, and what depends on lengths and logprobs."""
     import trl
 
     from tests.tiny import tiny_model
 
+    print("overlong", overlong())
+    print("rloo_kl", rloo_with_kl())
     with tempfile.TemporaryDirectory() as folder:
         model = tiny_model(Path(folder))
         print("trl", trl.__version__)

@@ -96,6 +96,24 @@ def test_merged_or_not_the_policy_is_the_same(folder: Path, model: PackedModel):
     assert learned(merged) == pytest.approx(learned(model), abs=1e-5)
 
 
+@pytest.mark.parametrize("budget", [30, 4096])
+def test_merged_or_not_the_gradient_is_the_same(folder: Path, model: PackedModel, budget: int):
+    """The merged weight is W + s B A. With its gradient G, dB = s G A^T and dA = s B^T G (arXiv:2106.09685, eq. 3)."""
+    merged = load_model(folder, torch.float32)
+    merged.model.load_state_dict(dict(merged_state(model.model, whole)))
+    learned(merged, budget)
+    learned(model, budget)
+    s, adapters, of_merged = SECTION.alpha / SECTION.rank, trained(model.model), dict(gradients(merged.model))
+    layers = {name.partition(".lora_")[0] for name in adapters}
+    assert len(adapters) == 2 * len(layers) == 2 * 2 * 7, "every linear layer has both matrices"
+    for layer in layers:
+        A, B = (adapters[f"{layer}.lora_{matrix}.default.weight"] for matrix in "AB")  # noqa: N806
+        G = of_merged[f"{layer}.weight"]  # noqa: N806
+        assert G.abs().max() > 1e-4
+        torch.testing.assert_close(B.grad, s * G @ A.T.detach(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(A.grad, s * B.T.detach() @ G, atol=1e-5, rtol=0)
+
+
 def test_merged_tensors_have_the_names_of_the_checkpoint(folder: Path, model: PackedModel):
     plain = plain_model(folder)
     named = dict(checkpoint_tensors(model.model, merged_state(model.model, whole)))

@@ -38,6 +38,44 @@ def test_muon_moves_hidden_matrices_and_adamw_the_rest(model: PackedModel):
     assert same == {n for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n}
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("tie", [True, False])
+def test_weight_decay_spares_norms_biases_and_embeddings(tmp_path: Path, optimizer: str, tie: bool):
+    model = load_model(tiny_model(tmp_path, tie=tie), torch.float32)
+    model.model.model.layers[0].mlp.up_proj.bias = torch.nn.Parameter(torch.ones(128))
+    section = LearnerSection.model_validate({"lr": 0.1, "optimizer": optimizer, "weight_decay": 0.5})
+    before = copy.deepcopy(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # what moves is decay
+    make_optimizer(model, section).step()
+    for (name, new), old in zip(model.named_parameters(), before.parameters(), strict=True):
+        is_spared = any(part in name for part in ("norm", "bias", "embed_tokens"))
+        torch.testing.assert_close(new, old if is_spared else 0.95 * old, msg=name)
+
+
+def test_adamw_with_weight_decay_is_that_of_pytorch_with_groups(model: PackedModel):
+    other = copy.deepcopy(model)
+    optimizer = make_optimizer(model, LearnerSection(lr=1e-2, weight_decay=0.3))
+    named = dict(other.named_parameters())
+    spared = {name for name in named if "norm" in name or "embed_tokens" in name}
+    groups = [
+        {"params": [named[name] for name in named if name not in spared]},
+        {"params": [named[name] for name in spared], "weight_decay": 0.0},
+    ]
+    plain = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.3)
+    for seed in range(3):
+        step(model, optimizer, seed)
+        step(other, plain, seed)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, named[name], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("optimizer", "groups"), [("adamw", 1), ("muon", 2)])
+def test_without_weight_decay_the_parameters_of_adamw_are_one_group(model: PackedModel, optimizer: str, groups: int):
+    section = LearnerSection.model_validate({"lr": 1e-3, "optimizer": optimizer})
+    assert len(make_optimizer(model, section).param_groups) == groups
+
+
 def test_a_step_of_muon_is_orthogonal_and_as_large_as_one_of_adamw(model: PackedModel):
     parameter = model.model.get_submodule("model.layers.0.mlp.up_proj").weight
     before = parameter.detach().clone()

@@ -24,14 +24,17 @@ Formula = Callable[[list[Token], Token], float]
 
 
 def ratio(token: Token) -> float:
+    """The ratio of one token: old / sampler, of the learner's policy before the update and that of the engine."""
     return math.exp(token.old - token.sampler)
 
 
 def product(row: list[Token]) -> float:
+    """The importance ratio of a whole sequence (Precup, Sutton and Singh 2000)."""
     return math.exp(sum(one.old - one.sampler for one in row if one.weight))
 
 
 def geometric(row: list[Token]) -> float:
+    """The geometric mean of a sequence's ratios, as in GSPO (Zheng et al. 2025, arXiv:2507.18071, equation 7)."""
     return math.exp(mean([one.old - one.sampler for one in row if one.weight]))
 
 
@@ -39,14 +42,48 @@ def within(value: float, low: float = CONFIG.tis_floor, high: float = CONFIG.tis
     return low <= value <= high
 
 
+def by_tis(row: list[Token], token: Token) -> float:
+    """Truncated importance sampling, min(C, ratio): Ionides 2008 ("Truncated Importance Sampling").
+
+    For engines beside learners: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL
+    Training" (fengyao.notion.site/off-policy-rl), which has no numbered equations.
+    """
+    return min(CONFIG.tis_cap, ratio(token))
+
+
+def by_icepop(row: list[Token], token: Token) -> float:
+    """IcePop: the ratio within [alpha, beta], else 0 (Ling Team 2025, Ring-1T, arXiv:2510.18855, equations 1 and 2)."""
+    return ratio(token) * within(ratio(token))
+
+
+def by_token_mask(row: list[Token], token: Token) -> float:
+    """Rejection of tokens without a weight: verl's token-level rejection sampling; no paper."""
+    return float(within(ratio(token)))
+
+
+def by_sequence_tis(row: list[Token], token: Token) -> float:
+    """Ionides's truncation of the ratio of the sequence: TRL's `sequence_truncate`; no paper."""
+    return min(CONFIG.tis_cap, product(row))
+
+
+def by_sequence_mask(row: list[Token], token: Token) -> float:
+    """IcePop's mask on the ratio of the sequence: TRL's `sequence_mask`; no paper."""
+    return product(row) * within(product(row))
+
+
+def by_geometric_mask(row: list[Token], token: Token) -> float:
+    """Truncated ratios of tokens where the geometric mean is within bounds: verl's `geo_rs_token_tis`; no paper."""
+    return min(CONFIG.tis_cap, ratio(token)) * within(geometric(row), 0.8, 1.3)
+
+
 FORMULAS: dict[str, Formula] = {
     "none": lambda row, token: 1.0,
-    "tis": lambda row, token: min(CONFIG.tis_cap, ratio(token)),
-    "icepop": lambda row, token: ratio(token) * within(ratio(token)),
-    "token_mask": lambda row, token: float(within(ratio(token))),
-    "sequence_tis": lambda row, token: min(CONFIG.tis_cap, product(row)),
-    "sequence_mask": lambda row, token: product(row) * within(product(row)),
-    "geometric_mask": lambda row, token: min(CONFIG.tis_cap, ratio(token)) * within(geometric(row), 0.8, 1.3),
+    "tis": by_tis,
+    "icepop": by_icepop,
+    "token_mask": by_token_mask,
+    "sequence_tis": by_sequence_tis,
+    "sequence_mask": by_sequence_mask,
+    "geometric_mask": by_geometric_mask,
 }
 
 
@@ -78,6 +115,7 @@ def test_old_logprobs_of_the_sampler_need_no_correction(name: Correction) -> Non
 
 
 def test_weight_dropped_and_capped_shares_and_the_effective_sample_size_are_metered() -> None:
+    """The effective sample size of Kong 1992, (sum w)^2 / (n sum w^2) as a share of n."""
     ratios = [0.5, 1.0, 1.5, 4.0]
     row = [Token(0.0, math.log(value), 0.0, 1.0) for value in ratios]
     measured = {}

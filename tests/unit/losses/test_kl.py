@@ -11,6 +11,7 @@ from agentrl.losses.kl import LOGRATIO_BOUND, kl, kl_penalty
 
 
 def test_k3_estimates_the_divergence_without_bias():
+    """KL(p || q) = sum p log(p / q); Schulman 2020 (joschu.net/blog/kl-approx.html) shows that k3 is unbiased."""
     p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.3, 0.2])
     exact = (p * (p / q).log()).sum()
     torch.testing.assert_close((p * kl("k3", p.log(), q.log())).sum(), exact)
@@ -22,6 +23,7 @@ def test_k3_is_never_negative(one: float, other: float):
 
 
 def exact_kl_gradient(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The gradient of KL(p || q) = sum p log(p / q), the definition (Kullback and Leibler 1951), by autograd."""
     leaf = logits.clone().requires_grad_()
     policy = leaf.log_softmax(-1)
     (policy.exp() * (policy - reference)).sum().backward()
@@ -54,7 +56,10 @@ def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence(seed: int, est
 
 @given(st.floats(-9, 9))
 def test_each_estimator_is_schulmans(difference: float):
-    """joschu.net/blog/kl-approx.html, with log r = difference; the value of a penalty is the estimator's."""
+    """Schulman 2020 (joschu.net/blog/kl-approx.html, without numbered equations).
+
+    With log r = difference; the value of a penalty is the estimator's.
+    """
     one, other = torch.zeros(1, dtype=torch.float64), torch.tensor([difference], dtype=torch.float64)
     expected = {"k1": -difference, "k2": difference**2 / 2, "k3": math.exp(difference) - 1 - difference}
     for name, value in expected.items():

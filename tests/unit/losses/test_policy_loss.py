@@ -24,7 +24,7 @@ Formula = Callable[[list[Token], Token, AlgorithmConfig], tuple[float, float]]
 
 
 def clipped(ratio: float, advantage: float, config: AlgorithmConfig) -> tuple[float, float]:
-    """PPO, arXiv:1707.06347, equation 7; d ratio / d logprob = ratio."""
+    """PPO (Schulman et al. 2017, arXiv:1707.06347, equation 7, page 3); d ratio / d logprob = ratio."""
     held = min(max(ratio, 1 - config.clip_low), 1 + config.clip_high)
     return (-held * advantage, 0.0) if held * advantage < ratio * advantage else (-ratio * advantage,) * 2
 
@@ -34,14 +34,14 @@ def by_ppo(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[flo
 
 
 def by_dual_clip(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[float, float]:
-    """arXiv:1912.09729, equation 5: max(min(r A, clip(r) A), c A) where A < 0 is maximised."""
+    """Ye et al. 2019, arXiv:1912.09729, equation 5: max(min(r A, clip(r) A), c A) where A < 0 is maximised."""
     loss, slope = by_ppo(row, token, config)
     bound = -config.dual_clip * token.advantage
     return (bound, 0.0) if token.advantage < 0 and loss > bound else (loss, slope)
 
 
 def by_gspo(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[float, float]:
-    """arXiv:2507.18071, equation 7 in the token objective of equations 13 and 14."""
+    """GSPO (Zheng et al. 2025, arXiv:2507.18071): equation 7 in the token objective of equations 13 and 14."""
     ratio = math.exp(mean([one.own - one.old for one in row if one.weight]))
     if not token.weight:
         return 0.0, 0.0
@@ -49,13 +49,13 @@ def by_gspo(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[fl
 
 
 def by_cispo(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[float, float]:
-    """arXiv:2506.13585, equations 4 and 5: sg(clip(r)) A log policy is maximised."""
+    """CISPO (MiniMax 2025, arXiv:2506.13585, equations 4 and 5): sg(clip(r)) A log policy is maximised."""
     weight = min(max(math.exp(token.own - token.old), 1 - config.clip_low), 1 + config.clip_high)
     return -weight * token.advantage * token.own, -weight * token.advantage
 
 
 def by_policy_gradient(row: list[Token], token: Token, config: AlgorithmConfig) -> tuple[float, float]:
-    """Williams 1992: A log policy is maximised."""
+    """REINFORCE (Williams 1992, Machine Learning 8, pages 229-256): A log policy is maximised."""
     return -token.advantage * token.own, -token.advantage
 
 
@@ -80,6 +80,7 @@ def summed(rows: Rows, config: AlgorithmConfig) -> tuple[float, Tensor]:
 @pytest.mark.parametrize("loss", get_args(Loss))
 @given(st.integers(0, 10_000), st.floats(0.01, 2.0))
 def test_each_loss_and_its_gradient_are_the_papers(loss: Loss, seed: int, spread: float) -> None:
+    """Those that `FORMULAS` names."""
     rows, config = random_rows(seed, spread), AlgorithmConfig(loss=loss)
     expected = [(token.weight, *FORMULAS[loss](row, token, config)) for row in rows for token in row]
     value, slopes = summed(rows, config)
@@ -89,7 +90,10 @@ def test_each_loss_and_its_gradient_are_the_papers(loss: Loss, seed: int, spread
 
 @given(st.integers(0, 10_000))
 def test_where_a_sequence_shares_an_advantage_gspo_is_equation_5(seed: int) -> None:
-    """The mean over each sequence's tokens, summed: value and gradient are those of the sequence objective."""
+    """Zheng et al. 2025, arXiv:2507.18071.
+
+    The mean over each sequence's tokens, summed: value and gradient are those of the sequence objective.
+    """
     rows = [[token for token in row if token.weight] or row[:1] for row in random_rows(seed, 1e-3, True)]
     rows = [[Token(t.own, t.old, t.sampler, t.advantage) for t in row] for row in rows]
     config = AlgorithmConfig(loss="gspo")

@@ -15,7 +15,10 @@ numbers = st.floats(-2, 2)
 def test_it_is_the_larger_error_of_the_value_and_of_the_clipped_value(
     rows: list[tuple[float, float, float]], clip: float
 ):
-    """arXiv:2006.05990, choice C13: max of both squared errors; half of it, so that the gradient is the error."""
+    """Andrychowicz et al. 2020, arXiv:2006.05990, choice C13.
+
+    Max of both squared errors; half of it, so that the gradient is the error.
+    """
     values, returns, old = torch.tensor(rows, dtype=torch.float64).T
     loss, is_clipped = value_loss(values, returns, old, clip)
     for row, got, flag in zip(rows, loss.tolist(), is_clipped.tolist(), strict=True):

@@ -114,6 +114,17 @@ def test_frozen_models_wait_in_cpu_memory_and_come_back_to_score() -> None:
     assert items(need(offloaded, "CPU memory", Phase.UPDATE))["offloaded frozen models"] > 0
 
 
+def test_at_stage_3_the_ranks_divide_frozen_models_that_neither_move_nor_wait() -> None:
+    def frozen(phase: Phase = Phase.UPDATE, **flags: Any) -> int:
+        found = plan("Qwen2.5-0.5B", gpus(8), **APART, algorithm__kl_coef=0.1, learner__ranks=4, **flags)
+        return items(need(found, "learner", phase))["frozen models"]
+
+    whole, waiting = frozen(learner__zero_stage=2), {"scorers__offload": "true"}
+    assert frozen(learner__zero_stage=3) == -(-whole // 4)
+    assert frozen(Phase.SCORING, learner__zero_stage=3, **waiting) == whole
+    assert frozen(learner__zero_stage=3, algorithm__reference_every=2) > whole
+
+
 def nothing(*_: object, **__: object) -> Item:
     return Item("", 0)
 

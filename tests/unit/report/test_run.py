@@ -32,7 +32,9 @@ def test_a_run_is_read_as_typed_objects(folder: RunFolder) -> None:
     assert run.report == write_report(folder)
     assert run.checkpoint is None
     (folder.checkpoints / "step-000002").mkdir(parents=True)
-    assert run.checkpoint == folder.checkpoints / "step-000002"
+    assert (run.checkpoint, run.best_checkpoint) == (folder.checkpoints / "step-000002", None)
+    (folder.checkpoints / "step-000003").mkdir()
+    assert run.best_checkpoint == folder.checkpoints / "step-000003"
     assert repr(run) == f"Run({str(folder.path)!r})"
 
 

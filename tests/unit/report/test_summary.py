@@ -60,6 +60,16 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
     assert "BROKEN: 1 violations, first: sample 1-1" in printed(broken, run)
 
 
+def test_the_closing_words_name_the_checkpoint_with_the_best_evaluation(run: RunFolder) -> None:
+    result = summary.read(run)
+    assert result is not None
+    assert "best checkpoint" not in printed(result, run)
+    assert result.after is not None
+    best = dataclasses.replace(result.after, step=20)
+    words = " ".join(printed(dataclasses.replace(result, best=best), run).split())
+    assert f"best checkpoint {run.checkpoints / 'step-000020'} (pass@1 {best.pass_at_1})" in words
+
+
 def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_path: Path) -> None:
     result = summary.read(run)
     assert result is not None

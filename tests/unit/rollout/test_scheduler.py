@@ -665,8 +665,8 @@ async def fed(scheduler: Scheduler, workers: Workers, version: Version) -> Batch
     batch = asyncio.ensure_future(scheduler.next_batch(5))
     while not batch.done():
         await settle_down()
-        for sample, _ in list(workers.open):
-            workers.finish(sample, version)
+        for sample, attempt in list(workers.open):
+            workers.finish(sample, version, attempt)
     return batch.result()
 
 
@@ -718,11 +718,32 @@ async def test_a_sample_is_as_old_as_the_farthest_of_its_versions() -> None:
         segments.append(Segment((5, 6), True, (-0.5, -0.5), spans))
         back.append(dataclasses.replace(one, sequences=(TokenSequence(tuple(segments)),)))
     scheduler.restore(back, {t.sample: 0 for t in back})
+    assert [journal.state[SampleId(0, member), 0] for member in (0, 1)] == ["finished", "lost"]
+
+
+async def test_a_sample_of_weights_that_a_resume_rolled_back_runs_again_in_its_group() -> None:
+    """Incarnation 0 was killed after update 3, while group 1 was sampled; incarnation 1 began at its update 2."""
+    workers, journal = Workers(), MemoryJournal()
+    changes = {"prompts": 1, "max_staleness": 0, "on_stale": "wait"}
+    scheduler = Scheduler(settings(**changes), workers, journal, Version(1, 2), (0, 2), history=before(2))
+    trained, interrupted = asked(scheduler, SampleId(0, 0)), asked(scheduler, SampleId(1, 0))
+    also = asked(scheduler, SampleId(0, 1))
+    back = [trajectory(trained, Version(0, 2)), trajectory(also, Version(0, 2)), trajectory(interrupted, Version(0, 3))]
+    journal.state |= {(t.sample, 0): "finished" for t in back} | {(SampleId(1, 1), 0): "lost"}
+    scheduler.restore(back, {SampleId(group, member): 0 for group in (0, 1) for member in (0, 1)})
     scheduler.start()
     await settle_down()
+    assert journal.state[SampleId(1, 0), 0] == "lost"
+    assert not workers.open, "group 0 is trained first"
+    batch = await scheduler.next_batch(1)
+    assert ([group.id for group in batch.groups], batch.ages) == ([0], (0, 0))
+    scheduler.trained(Version(1, 3))
+    await settle_down()
+    assert set(workers.open) == {(SampleId(1, 0), 1), (SampleId(1, 1), 1)}
     workers.finish_group(1, Version(1, 3))
-    assert (await scheduler.next_batch(1)).groups[0].id == 1
-    assert journal.state[SampleId(0, 1), 0] == "stale"
+    batch = await scheduler.next_batch(1)
+    assert ([group.id for group in batch.groups], batch.ages) == ([1], (0, 0))
+    await scheduler.stop()
 
 
 async def test_stopping_before_a_group_is_scored_settles_its_members() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,10 @@ from agentrl.cluster.signals import Stop, Stopped
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import Config
 from agentrl.errors import LearnerError, RunError
-from agentrl.metrics.trackers import Metrics, read_steps
+from agentrl.metrics.statistics import Interval
+from agentrl.metrics.step import EvaluationRecord
+from agentrl.metrics.trackers import Metrics, best_evaluation, read_steps
+from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
@@ -240,6 +244,27 @@ async def test_an_old_checkpoint_that_cannot_be_removed_is_noted_and_ends_nothin
     await run.session.saved()
     assert sorted(path.name for path in folder.iterdir()) == ["step-000000", "step-000002", "step-000003"]
     assert "an old checkpoint cannot be removed: [Errno 20] Not a directory" in capsys.readouterr().out
+
+
+def evaluated(step: int, score: float) -> EvaluationRecord:
+    passed = Interval(score, score, score, "none")
+    return EvaluationRecord(step, f"0.{step}", 0.0, "heldout", 8, 1, passed, passed, 1)
+
+
+async def test_the_checkpoint_with_the_best_evaluation_outlives_newer_ones(run: Run) -> None:
+    kept = []
+    for step, score in enumerate((0.9, 0.4, 0.7, 0.7, math.nan, 0.6), 1):
+        await run.step("update")
+        if step > 1:  # the step that was evaluated best of all has no checkpoint
+            folder_of(run.session.folder.checkpoints, step).mkdir(parents=True)
+            await run.session.checkpoint()
+            await run.session.saved()
+            kept.append(steps_in(run.session.folder.checkpoints))
+        run.metrics.evaluation(evaluated(step, score))
+    assert kept == [[2], [2, 3], [3, 4], [4, 5], [4, 5, 6]]
+    best = best_evaluation(run.session.folder)
+    assert best is not None
+    assert (best.step, best.pass_at_1.mean) == (4, 0.7)
 
 
 async def test_a_checkpoint_is_written_while_the_next_batch_is_sampled_and_before_the_next_update(run: Run) -> None:
