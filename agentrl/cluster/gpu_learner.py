@@ -22,5 +22,5 @@ class GpuLearner(PolicyLearner):
 
     def send(self, version: Version, engines: Sequence[RemoteEngine], deadline_s: float) -> None:
         """Send the present weights to paused engines."""
-        with self._named("send"):
+        with self._activity("send"):
             self._sender.send(version, engines, [engine.actor.key for engine in engines], deadline_s)

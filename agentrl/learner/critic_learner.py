@@ -26,13 +26,13 @@ class CriticLearner(LearnerRank):
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         super().__init__(spec, rank, world_size, master_addr, master_port)
-        with self._named("start"):
+        with self._activity("start"):
             self._critic = Critic(spec, self._layout)
 
     def step(self, batch: list[TrainSequence], _state: Mapping[str, float] | None = None) -> StepReport:
         """Take as many optimizer steps as the policy does. The report has no samples: the policy's ranks have them."""
         started = time.monotonic()
-        with self._named("step"):
+        with self._activity("step"):
             updates = self._critic.update(batch, self._updates)
             self._updates += self.spec.learner.updates
             meters = gathered(updates.meter.sums())
@@ -54,7 +54,7 @@ class CriticLearner(LearnerRank):
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
-        with self._named("save"):
+        with self._activity("save"):
             refuse_nonfinite(self._critic.nonfinite())
             self._critic.save(begin(folder) / checkpoint.CRITIC)
 

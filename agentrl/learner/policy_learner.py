@@ -38,7 +38,7 @@ class PolicyLearner(LearnerRank):
         rehearse_loss(self._algorithm)
         self._staged: list[StagedBucket] = []
         self._buckets: Iterator[StagedBucket | None] = iter(())
-        with self._named("start"):
+        with self._activity("start"):
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
             sharding = Sharding.of(spec.learner, spec.compute)
@@ -62,7 +62,7 @@ class PolicyLearner(LearnerRank):
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
-        with self._named("score"), self._scorers.on_device():
+        with self._activity("score"), self._scorers.on_device():
             return super().score(batch, columns)
 
     def _compute_of(self, column: Column) -> Compute:
@@ -90,7 +90,7 @@ class PolicyLearner(LearnerRank):
         """
         started = time.monotonic()
         self._algorithm.state = dict(state or {})
-        with self._named("step"):
+        with self._activity("step"):
             first = self._updates - self._warmup
             updates = self._policy.update(batch, first) if first >= 0 else Updates(self._device)
             values = self._critic.update(batch, self._updates) if self._critic else Updates(self._device)
@@ -141,7 +141,7 @@ class PolicyLearner(LearnerRank):
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
         batch = [plain_sequence(SampleId(number, 0), row) for number, row in enumerate(ids)]
         out: list[list[float]] = [[] for _ in ids]
-        with self._named("logprobs"):
+        with self._activity("logprobs"):
             for micro_batch in Layout.of(self.spec, 0, 1).part(batch, range(len(batch))):
                 for index, values in micro_batch.by_member(self._model.output(micro_batch)):
                     out[index] = values.tolist()
@@ -163,7 +163,7 @@ class PolicyLearner(LearnerRank):
 
     def stage_next(self) -> StagedBucket | None:
         """Write the next bucket to shared memory, on rank 0; the others return None, as rank 0 does after the last."""
-        with self._named("stage"):
+        with self._activity("stage"):
             bucket = next(self._buckets, None)
         if bucket is not None:
             self._staged.append(bucket)
@@ -184,7 +184,7 @@ class PolicyLearner(LearnerRank):
 
         Raises LearnerError, and writes nothing, if a weight is not finite.
         """
-        with self._named("save"):
+        with self._activity("save"):
             self._training_state.save(folder, self._updates, dict(state or {}))
 
     def load(self, folder: Path) -> dict[str, float]:

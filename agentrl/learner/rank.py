@@ -31,13 +31,13 @@ class LearnerRank(ABC):
         self._updates = 0
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
-        with self._named("start"):
+        with self._activity("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
             self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
-        with self._named("score"):
+        with self._activity("score"):
             part = self._layout.part(batch, range(len(batch)))
             return score(part, {column: self._compute_of(column) for column in columns})
 
@@ -56,11 +56,15 @@ class LearnerRank(ABC):
         return "values" in self._algorithm.requirements.columns
 
     @contextmanager
-    def _named(self, activity: str) -> Iterator[None]:
+    def _activity(self, name: str) -> Iterator[None]:
+        """Name what fails; afterwards leave the cached GPU memory to an engine that shares the GPU."""
         try:
             yield
         except RuntimeError as error:
-            raise LearnerError(f"{self.role} rank {self.rank} failed in {activity}: {error}") from error
+            raise LearnerError(f"{self.role} rank {self.rank} failed in {name}: {error}") from error
+        finally:
+            if self.spec.yields_gpus:
+                torch.cuda.empty_cache()
 
 
 def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:

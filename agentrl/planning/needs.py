@@ -73,14 +73,13 @@ def _trained(device: str, count: int, rank: Rank | CriticRank, capacity: int) ->
 def _shared(rank: Rank, engine: ServedModel, capacity: int) -> Iterator[Need]:
     """Yield the phases of a GPU on which a rank and an engine take turns: the engine sleeps while the rank works.
 
-    They start side by side, and the engine wakes before a publication. The optimizer's state then waits in CPU memory,
-    and the rank's allocator has returned what the update freed (learner/offload.py).
+    The rank starts when the engine sleeps, and the engine wakes before a publication. The optimizer's state then waits
+    in CPU memory, and the rank's allocator has returned what the update freed (learner/rank.py).
     """
     name, sampling = "learner + engine", awake(engine, capacity)
     for need in _learner(rank, capacity):
         if need.phase is not Phase.PUBLICATION:
-            beside = sampling if need.phase is Phase.START else asleep(engine)
-            yield replace(need, device=name, items=(*need.items, *_named("engine", beside)))
+            yield replace(need, device=name, items=(*need.items, *_named("engine", asleep(engine))))
     held = Item("learner's state", total(rank.state) + CONTEXT)
     count = rank.config.learner.ranks
     yield Need(name, count, Phase.SAMPLING, (*sampling, held), capacity)

@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,37 @@ def sharded_scorers(job: Job, rank: int) -> list[tuple[Any, ...]]:
         learner.step(scored(learner, batch(3, 4, 1)))
         after = learner.score(batch(), ["reference", "teacher"])
         out.append((held + held_whole, before, after))
+    return out
+
+
+def returned(job: Job, rank: int) -> list[list[list[str]]]:
+    """What each learner did with GPU memory in scores, a step, a step without a signal, and logprobs, in order."""
+    events: list[str] = []
+    torch.cuda.empty_cache = lambda: events.append("returned")
+    out = []
+    for learner in learners(job, rank):
+        assert learner._critic is not None
+        update = learner._critic.update
+
+        def updated(*args: Any, update: Callable[..., Any] = update) -> Any:
+            events.append("critic")
+            return update(*args)
+
+        learner._critic.update = updated  # type: ignore[method-assign]
+        rows = with_values(batch(3, 4, 1))
+        quiet = [with_advantages(row, 0.0) for row in rows]
+        calls: list[Callable[[], Any]] = [
+            partial(learner.score, rows, ["values"]),
+            partial(learner.step, rows),
+            partial(learner.step, quiet),
+            partial(learner.logprobs, [[1, 2, 3]]),
+        ]
+        found = []
+        for call in calls:
+            events.clear()
+            call()
+            found.append(list(events))
+        out.append(found)
     return out
 
 
@@ -398,6 +430,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         train,
         sharded,
         sharded_scorers,
+        returned,
         silence,
         poison,
         spoiled,

@@ -154,6 +154,14 @@ def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, 
         assert all(torch.equal(moved[name], tensor) for name, tensor in weights.items())
 
 
+def test_a_learner_leaves_cached_gpu_memory_to_engines_after_everything_that_it_does(model: Path, tmp_path: Path):
+    own = spec(model, AlgorithmSection(name="ppo"))
+    [[alone, shared]] = run("returned", tmp_path, own, replace(own, yields_gpus=True))
+    assert not any("returned" in events for events in alone)
+    assert [events[-1] for events in shared] == ["returned"] * 4
+    assert "critic" in shared[1]
+
+
 def test_a_step_equals_plain_pytorch_with_adamw(model: Path, tmp_path: Path):
     [[(reports, weights, _)]] = run("train", tmp_path, spec(model))
     plain = plain_model(model)
