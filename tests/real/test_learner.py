@@ -157,7 +157,7 @@ def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, 
 def test_a_learner_leaves_cached_gpu_memory_to_engines_after_everything_that_it_does(model: Path, tmp_path: Path):
     own = spec(model, AlgorithmSection(name="ppo"))
     [[alone, shared]] = run("returned", tmp_path, own, replace(own, yields_gpus=True))
-    assert not any("returned" in events for events in alone)
+    assert not any("returned" in events for events in alone[1:])
     assert [events[-1] for events in shared] == ["returned"] * 4
     assert "critic" in shared[1]
 
