@@ -38,14 +38,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("model"))
 
 
-def config(model: Path, ranks: int = 1, **critic: Any) -> Config:
+def config(model: Path, **critic: Any) -> Config:
     return Config.model_validate(
         {
             "device": "cpu",
             "model": {"name": str(model), "dtype": "float32"},
             "rollout": {"prompts": 3, "group_size": 4, "max_tokens": 12},
             "algorithm": {"name": "ppo"},
-            "learner": {"ranks": ranks, "threads": 1, "lr": 1e-3, "micro_batch_tokens": 64, "updates_per_batch": 2},
+            "learner": {"ranks": 1, "threads": 1, "lr": 1e-3, "micro_batch_tokens": 64, "updates_per_batch": 2},
             "critic": {"lr": 2e-3, "warmup_steps": 1, **critic},
         }
     )

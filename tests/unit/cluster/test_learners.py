@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ class Rank:
         self._note("step")
         if self.dies:
             raise LearnerDiedError(f"{self.name}: its process died during step")
-        return report(self.name, seconds=self.number, **{f"of_{self.number}": 1.0})
+        return replace(report(self.name, seconds=self.number), meters={f"of_{self.number}": 1.0})
 
     def save(self, folder: Path, state: dict[str, float]) -> None:
         self._note("save")
