@@ -18,7 +18,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequen
 from agentrl.errors import LearnerError
 from agentrl.learner import reference
 from agentrl.learner.critic import Critic
-from agentrl.learner.deepspeed import join_process_group
+from agentrl.learner.deepspeed import gathering, join_process_group
 from agentrl.learner.loss import rehearse_loss
 from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
@@ -56,6 +56,7 @@ class PolicyLearner:
             self._scorers = Scorers(
                 spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves, sharding=sharding
             )
+            self._gathering = [gathering(model, sharding) for model in self._scorers.sharded if sharding]
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             has_critic = "values" in self._algorithm.requirements.columns
