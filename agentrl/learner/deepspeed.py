@@ -26,7 +26,7 @@ from agentrl.learner.model import PackedModel, checkpoint_tensors
 from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
-from agentrl.learner.sharding import settings
+from agentrl.learner.sharding import Sharding, settings
 from agentrl.learner.shards import AVERAGE, StateFiles, named_state, write
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import gathered
@@ -51,6 +51,18 @@ def join_process_group(spec: LearnerSpec, rank: int, world_size: int, master_add
         rank=rank,
         world_size=world_size,
     )
+
+
+def gathering(model: PackedModel, sharding: Sharding) -> Any:
+    """Return what gathers the parameters of each layer of a frozen, sharded model while it computes.
+
+    The model works as long as this object exists. All ranks call it together.
+    """
+    deepspeed.zero.register_external_parameter(model, model.head_weight)
+    zero = {key: value for key, value in sharding.config["zero_optimization"].items() if key != "offload_optimizer"}
+    # Its weights have the type that they are used in: autocast would send a tied embedding in that of the head.
+    exact = {"zero_optimization": zero, "torch_autocast": {"enabled": False}}
+    return deepspeed.initialize(model=model, config={**sharding.config, **exact})[0]
 
 
 class DeepSpeedModel:

@@ -15,6 +15,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequen
 from agentrl.errors import LearnerError
 from agentrl.learner import reference
 from agentrl.learner.critic import Critic
+from agentrl.learner.deepspeed import gathering
 from agentrl.learner.loss import rehearse_loss
 from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
@@ -45,6 +46,7 @@ class PolicyLearner(LearnerRank):
             self._scorers = Scorers(
                 spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves, sharding=sharding
             )
+            self._gathering = [gathering(model, sharding) for model in self._scorers.sharded if sharding]
             if spec.lora.load_in_4bit and self._moving_reference is not None:
                 reference.move(self._moving_reference, self._model.parameters(), ema=0.0)  # quantized as the policy is
             is_separate = spec.critic.placement == "separate"

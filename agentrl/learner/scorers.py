@@ -27,7 +27,8 @@ class Scorers:
     """Frozen models, the reference and the teacher, each of which computes the column of its name.
 
     With `offload` they are in CPU memory except inside `on_device`. A reference that `moves` keeps float32 weights.
-    With `sharding` each rank holds a share of the others, and all ranks compute together.
+    With `sharding` each rank holds a share of the others, which are `sharded`: all ranks compute together, inside of
+    what `deepspeed.gathering` returns.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class Scorers:
     ) -> None:
         folders = {"reference": spec.model, "teacher": spec.teacher}
         self.models: dict[Column, PackedModel] = {}
-        self._gathering = []  # what gathers the layers of a sharded model while it computes
+        self.sharded: list[PackedModel] = []
         for column in sorted(columns):  # the ranks load sharded models together
             folder, is_exact = folders[column], moves and column == "reference"
             if folder is not None:
                 block = None if is_exact or offload else sharding
                 self.models[column] = model = _load(folder, spec, exact=is_exact, sharding=block)
-                self._gathering += [block.gathering(model, model.head_weight)] if block else []
+                self.sharded += [model] if block else []
         self._device = spec.torch_device
         self._waiting = [values for model in self.models.values() for values in model.parameters() if offload]
         to_host(self._waiting)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
 from agentrl.config.schema import LearnerSection
@@ -43,20 +42,6 @@ class Sharding:
     def of(cls, section: LearnerSection, compute: torch.dtype) -> Sharding | None:
         """Return the block for a model with an optimizer of its own; None below stage 3."""
         return cls(settings(section, compute)) if section.stage == 3 else None
-
-    def gathering(self, model: nn.Module, *shared: nn.Parameter) -> Any:
-        """Return what gathers the parameters of each module of a frozen model while it computes; keep it meanwhile.
-
-        `shared` are parameters that the model itself uses, outside of the module that has them.
-        """
-        import deepspeed  # slow to import, and models that are loaded whole need no such block
-
-        for parameter in shared:
-            deepspeed.zero.register_external_parameter(model, parameter)
-        zero = {key: value for key, value in self.config["zero_optimization"].items() if key != "offload_optimizer"}
-        # Its weights have the type that they are used in: autocast would send a tied embedding in that of the head.
-        exact = {"zero_optimization": zero, "torch_autocast": {"enabled": False}}
-        return deepspeed.initialize(model=model, config={**self.config, **exact})[0]
 
     def is_zero3(self) -> bool:
         """Return True."""
