@@ -59,6 +59,7 @@ class Critic:
             spec.compute,
             gradient_checkpointing=spec.gradient_checkpointing,
             sharding=Sharding.of(self._section, spec.compute),
+            sharers=spec.learner.tensor_parallel,
         )
         waits_in_cpu_memory = spec.scorers.offload and not self._section.offload
         self._model = DeepSpeedModel(model, self._section, offload=waits_in_cpu_memory)

@@ -16,7 +16,7 @@ from torch import distributed as dist
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence, plain_sequence
 from agentrl.errors import LearnerError
-from agentrl.learner import reference
+from agentrl.learner import reference, tensor_parallel
 from agentrl.learner.critic import Critic
 from agentrl.learner.deepspeed import join_process_group
 from agentrl.learner.loss import rehearse_loss
@@ -48,7 +48,8 @@ class PolicyLearner:
             torch.set_num_threads(spec.learner.threads)
         with self._named("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
-            self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
+            sharers = spec.learner.tensor_parallel  # they compute the same micro-batches
+            self._layout = Layout.of(spec, rank // sharers, world_size // sharers, _sequence_group(spec))
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
             self._scorers = Scorers(spec, self._frozen_columns(), offload=spec.scorers.offload, moves=moves)
@@ -116,7 +117,7 @@ class PolicyLearner:
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
         return StepReport(
-            loss=float(updates.loss) / self._layout.sharers,
+            loss=float(updates.loss) / self.spec.learner.sharers,
             grad_norm=updates.grad_norm,
             lr=updates.lr,
             meters={**means(meters), **updates.own_meters, **values.own_meters},
@@ -128,7 +129,7 @@ class PolicyLearner:
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite + values.nonfinite,
             stopped_steps=updates.stopped,
-            learned_tokens=int(tokens) // self._layout.sharers,
+            learned_tokens=int(tokens) // self.spec.learner.sharers,
             layout=self.spec.critic.layout(self.spec.learner),
         )
 
@@ -225,9 +226,11 @@ class PolicyLearner:
 
 
 def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:
-    """Return this rank's group, None if ranks share nothing. Raises ConfigError for a model that they cannot share."""
-    size = spec.learner.sequence_parallel
-    if size == 1:
+    """Return the ranks that share micro-batches, None if none do. Raises ConfigError for a model they cannot share."""
+    section, models = spec.learner, [*filter(None, (spec.model, spec.critic_model, spec.teacher))]
+    if section.tensor_parallel > 1:
+        tensor_parallel.check_models(models, section.tensor_parallel)
+    if section.sequence_parallel == 1:
         return None
-    check_models(filter(None, (spec.model, spec.critic_model, spec.teacher)), size)
-    return SequenceGroup.join(size, spec.learner.step_timeout_s)
+    check_models(models, section.sequence_parallel)
+    return SequenceGroup.join(section.sequence_parallel, section.step_timeout_s)

@@ -51,7 +51,7 @@ class Scorers:
 
 
 def _load(folder: Path, spec: LearnerSpec, *, exact: bool) -> PackedModel:
-    model = load_model(folder, spec.compute).eval()
+    model = load_model(folder, spec.compute, sharers=spec.learner.tensor_parallel).eval()
     return (model.requires_grad_(False) if exact else freeze(model)).to(spec.torch_device)
 
 

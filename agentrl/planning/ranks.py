@@ -34,7 +34,7 @@ class Rank:
         """The policy."""
         config = self.config
         return TrainedModel(
-            self.models.policy,
+            self.models.policy.divided(config.learner.tensor_parallel),
             config.learner,
             config.lora,
             width_of(config),
@@ -52,7 +52,7 @@ class Rank:
         section = self.config.critic.optimizer(self.config.learner).model_copy(update={"ema": 0.0})
         return replace(
             self.policy,
-            shape=self.models.critic,
+            shape=self.models.critic.divided(section.tensor_parallel),
             section=section,
             lora=LoraSection(),
             has_logits=False,
@@ -62,7 +62,9 @@ class Rank:
     @property
     def frozen(self) -> tuple[ModelShape, ...]:
         """Frozen models on this rank."""
-        return self.models.frozen if self.config.scorers.placement == "colocate" else ()
+        sharers = self.config.learner.tensor_parallel
+        frozen = tuple(shape.divided(sharers) for shape in self.models.frozen)
+        return frozen if self.config.scorers.placement == "colocate" else ()
 
     @property
     def state(self) -> tuple[Item, ...]:
@@ -80,7 +82,7 @@ class Rank:
     def loading(self) -> tuple[Item, ...]:
         """What the load of a model takes in CPU memory: all of it in float32, at stage 3 one tensor, or all experts."""
         loaded = map(_loading, self._trained)
-        frozen = (FLOAT32 * shape.parameters for shape in self.frozen)
+        frozen = (FLOAT32 * shape.parameters for shape in self.models.frozen if self.frozen)
         return used(Item("loaded model", max([*loaded, *frozen], default=0)))
 
     @property
@@ -104,7 +106,7 @@ class Rank:
         if config.lora.publish == "adapter":
             return used(Item("adapter", width * self.policy.trained))
         largest = self.models.policy.largest
-        is_made = self.policy.stage == 3 or config.lora.rank > 0
+        is_made = self.policy.stage == 3 or config.lora.rank > 0 or config.learner.tensor_parallel > 1
         bucket = max(config.weights.bucket_mib << 20, largest * width)
         return used(Item("tensor", largest * (FLOAT32 * is_made + width)), Item("buckets", AHEAD * bucket))
 
@@ -143,7 +145,8 @@ def _loaded(model: TrainedModel) -> int:
 def _loading(model: TrainedModel) -> int:
     shape = model.shape
     if model.stage < 3:
-        return FLOAT32 * shape.parameters
+        others = (model.section.tensor_parallel - 1) * shape.matrices  # a rank loads all, then leaves the others
+        return FLOAT32 * (shape.parameters + others)
     has_experts = shape.active < shape.parameters
     return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest
 
