@@ -245,7 +245,6 @@ def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     if section.stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
     config = settings(section, model.compute)
-    setattr(model, "ds_autotp_parsed", True)  # noqa: B010 (mypy) -- it was divided when it was loaded
     engine = deepspeed.initialize(model=model, optimizer=make_optimizer(model, section), config=config)[0]
     if section.tensor_parallel > 1:
         engine.first_dataloader_check.remove()  # it pickles the micro-batch and its loss

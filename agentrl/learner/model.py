@@ -58,6 +58,8 @@ AttentionInterface.register(ATTENTION, attend)
 class PackedModel(nn.Module):
     """A model over micro-batches: loss or logprobs of the actions. `compute` is the type of its matrix products."""
 
+    ds_autotp_parsed = True  # `divided` applies AutoTP to models without an optimizer too: DeepSpeed need not
+
     def __init__(self, model: PreTrainedModel, compute: torch.dtype) -> None:
         super().__init__()
         self.model, self.compute = model, compute

@@ -52,8 +52,8 @@ class Shard:
         The ranks that share a parameter iterate together.
         """
         own = self.of(values)
-        for start, part in self.cut.written(self.start, own) if self.cut else [(self.start, own)]:
-            yield f"{self.name}/{kind}/{start}", part
+        parts = self.cut.written(self.start, own) if self.cut and self.length else [(self.start, own)]
+        return ((f"{self.name}/{kind}/{start}", part) for start, part in parts)
 
     def share(self, rank: int, ranks: int) -> Shard:
         """Return the part that this rank writes of a shard that all ranks hold."""

@@ -177,11 +177,13 @@ def _heads_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
 def _states_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
     """Return the seconds in which ranks that share matrices add up hidden states and their gradients, in each layer.
 
-    AutoTP adds up the outputs of attention and MLP, and the gradient of the input of each of their first matrices.
+    AutoTP adds up the outputs of attention and MLP in the compute type, and in float32 the gradient of the input of each
+    of their first matrices.
     """
     size = model.section.tensor_parallel
-    times = 2 * (2 if model.has_checkpointing else 1) + (5 if model.shape.is_gated else 4)
-    nbytes = model.width * model.shape.hidden * model.shape.layers * tokens * times
+    results = model.width * 2 * (2 if model.has_checkpointing else 1)
+    inputs = FLOAT32 * (5 if model.shape.is_gated else 4)
+    nbytes = (results + inputs) * model.shape.hidden * model.shape.layers * tokens
     return 2 * nbytes / model.section.replicas * (size - 1) / size / hardware.link_rate(size)
 
 
