@@ -67,7 +67,9 @@ def named_state(shards: Iterable[Shard], state: OptimizerState) -> Iterator[Name
     """Yield parameters and their optimizer's state under their names in a file."""
     for shard in shards:
         yield from shard.named(PARAMETER, shard.tensor)
-        for kind, value in state.get(shard.tensor, {}).items():
+        own = state.get(shard.tensor, {})
+        for kind in sorted(own):  # ranks gather parts in the same order
+            value = own[kind]
             if isinstance(value, Tensor) and value.shape == shard.tensor.shape:
                 yield from shard.named(kind, value)
             elif shard.start == 0:

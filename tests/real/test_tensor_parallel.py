@@ -132,3 +132,16 @@ def test_a_rank_refuses_a_model_whose_matrices_it_cannot_share(model: Path, tmp_
         f"ConfigError: learner.tensor_parallel 4: the model in {model} has 4 attention heads, 2 key/value heads and an "
         "MLP of width 128, which 4 ranks cannot divide equally. Possible are 1, 2"
     )
+
+
+def test_in_bfloat16_shared_matrices_differ_from_whole_ones_by_rounding(model: Path, tmp_path_factory: Any):
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    plain = replace(spec(model, AlgorithmSection(kl_coef=0.1), lr=LR), dtype="bfloat16")
+    [[(straight, _, plain_rows)]] = run("train", one, plain)
+    for [(reports, _, rows)] in run("train", two, shared(plain, 2, zero_stage=2), ranks=2):
+        for got, wanted in zip(reports, straight, strict=True):
+            assert got.loss == pytest.approx(wanted.loss, abs=0.01)
+            assert got.grad_norm == pytest.approx(wanted.grad_norm, rel=0.02)
+        assert reports[0].meters["reference_kl"] == pytest.approx(0.0, abs=1e-7)  # the reference is divided as the policy
+        for row, plain_row in zip(rows, plain_rows, strict=True):
+            assert row == pytest.approx(plain_row, abs=0.02)
