@@ -177,8 +177,8 @@ def _heads_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
 def _states_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
     """Return the seconds in which ranks that share matrices add up hidden states and their gradients, in each layer.
 
-    AutoTP adds up the outputs of attention and MLP in the compute type, and in float32 the gradient of the input of each
-    of their first matrices.
+    AutoTP adds up the outputs of attention and MLP in the compute type, and in float32 the gradients of the inputs of
+    their first matrices, one by one.
     """
     size = model.section.tensor_parallel
     results = model.width * 2 * (2 if model.has_checkpointing else 1)

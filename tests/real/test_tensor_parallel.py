@@ -142,6 +142,8 @@ def test_in_bfloat16_shared_matrices_differ_from_whole_ones_by_rounding(model: P
         for got, wanted in zip(reports, straight, strict=True):
             assert got.loss == pytest.approx(wanted.loss, abs=0.01)
             assert got.grad_norm == pytest.approx(wanted.grad_norm, rel=0.02)
-        assert reports[0].meters["reference_kl"] == pytest.approx(0.0, abs=1e-7)  # the reference is divided as the policy
+        assert reports[0].meters["reference_kl"] == pytest.approx(
+            0.0, abs=1e-7
+        )  # the reference is divided as the policy
         for row, plain_row in zip(rows, plain_rows, strict=True):
             assert row == pytest.approx(plain_row, abs=0.02)

@@ -34,6 +34,7 @@ ONE_GPU_QLORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft"
 QLORA = {"lora.rank": "8", "lora.load_in_4bit": "true"}
 ONE_GPU_LORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2"})
 SHARED = {"learner.ranks": "2", "learner.sequence_parallel": "2"}
+LAPTOP_LORA = dataclasses.replace(LAPTOP, packages=LAPTOP.packages | {"peft": "0.21.2"})
 PARTS = {"learner.ranks": "2", "learner.tensor_parallel": "2"}
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
 
@@ -220,7 +221,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, PARTS | {"algo": "ppo", "critic.zero_stage": "3"}, "tensor_parallel 2 works with ZeRO up to stage 2"),
         (LAPTOP, PARTS | {"learner.sequence_parallel": "2"}, "either weight matrices or micro-batches. Set one of"),
         (LAPTOP, PARTS | {"learner.optimizer": "muon"}, "muon needs whole parameters: set learner.tensor_parallel 1"),
-        (LAPTOP, PARTS | {"lora.rank": "8"}, "adapters need whole matrices. Set learner.tensor_parallel 1"),
+        (LAPTOP_LORA, PARTS | {"lora.rank": "8"}, "adapters need whole matrices. Set learner.tensor_parallel 1"),
         (LAPTOP, PARTS | {"scorers.placement": "separate"}, "whole matrices, with other bits than ranks that share"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"algo": "ppo", "critic.warmup_steps": "40"}, "leaves the policy none of the 40 steps"),
