@@ -60,8 +60,8 @@ def divide(model: PreTrainedModel, size: int) -> None:
     config, group = model.config.get_text_config(), groups.get_tensor_model_parallel_group()
     shapes = {parameter: parameter.shape for parameter in model.parameters()}
     plan = AutoTPConfig(size, TPPlanConverter.convert(config.base_model_tp_plan))
-    options = {"partition_config": plan, "model_config": config, "training_mode": True}
-    autotp = AutoTP(model, (), "", None, (nn.Linear,), None, **options)
+    linear = (nn.Linear,)
+    autotp = AutoTP(model, (), "", None, linear, None, partition_config=plan, model_config=config, training_mode=True)
     autotp.set_tensor_parallel_config(size, group)
     autotp._replace_module(model)
     autotp.register_replicated_grad_hooks(model)
