@@ -18,6 +18,8 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -61,6 +63,18 @@ def tiny_windowed(folder: Path, window: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         MistralForCausalLM(config).save_pretrained(folder)
+
+
+def tiny_qwen3(folder: Path) -> None:
+    """Save a 2-layer Qwen3, which normalises the queries and keys of each head, into `folder`."""
+    sizes = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Qwen3ForCausalLM(Qwen3Config(**sizes, num_attention_heads=4, num_key_value_heads=2))
+    for name, values in model.named_parameters():
+        if "_norm" in name:  # all ones at first, where a gradient that is not summed would show less
+            values.data.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(len(name)))
+    model.save_pretrained(folder)
 
 
 def _saved(model: Any, folder: Path) -> Path:

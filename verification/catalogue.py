@@ -63,6 +63,7 @@ CHECKS = (
     _learner("learner-memory", "memory per parameter, and a peak that grows with the micro-batch", function="memory"),
     _learner("nccl", "ZeRO stages 0 to 3 on several ranks take the steps of one rank", gpus=2),
     _learner("sequence-parallel", "two ranks that share micro-batches take the steps of one", gpus=2),
+    _learner("tensor-parallel", "two ranks that share weight matrices take the steps of one", gpus=2),
     _engine("engine", "sampling", "vLLM starts within its memory; sampled logprobs are the learner's"),
     _engine("engine-sleep", "sleep", "sleep gives memory back; the engine samples the same after it wakes"),
     _engine("engine-adapter", "adapter", "adapters are served as they were published", packages=("peft",)),

@@ -39,14 +39,15 @@ FEATURES: dict[str, Flags] = {
     "ZeRO 2": {"learner.ranks": "2", "learner.zero_stage": "2"},
     "ZeRO 3": {"learner.ranks": "2", "learner.zero_stage": "3"},
     "sequence parallelism": {"learner.ranks": "2", "learner.sequence_parallel": "2"},
+    "learner tensor parallelism": {"learner.ranks": "2", "learner.tensor_parallel": "2"},
     "optimizer in CPU memory": {"learner.ranks": "2", "learner.zero_stage": "2", "learner.offload": "true"},
     "2 engines": {"engine.count": "2"},
-    "tensor parallelism": {"engine.tensor_parallel": "2"},
+    "engine tensor parallelism": {"engine.tensor_parallel": "2"},
     "pipeline parallelism": {"engine.pipeline_parallel": "2"},
     "colocated": {"engine.placement": "colocate"},
     "sampling during updates": {"rollout.max_staleness": "1"},
 }
-"""The flags of each feature. Those of ZeRO and of sequence parallelism have two ranks."""
+"""The flags of each feature. Those of ZeRO, and of ranks that share something, have two ranks."""
 
 PACKAGES = dict.fromkeys(("torch", "ray", "deepspeed", "transformers", "tensorboard", "peft"), "0")
 CPU = Machine(
@@ -139,8 +140,8 @@ HEAD = """\
 A number is a run of `tests/real/test_combinations.py` that trains with both features on CPUs: its samples obey the
 conservation law, and a replay gives the same weights. A letter is a reason for which the pair is refused before
 anything starts. `/`: one excludes the other. `·`: accepted, and not yet verified on a GPU. A feature with itself is the
-feature alone; ZeRO and sequence parallelism are on two ranks. `python -m verification.combinations` prints this page; a
-test compares it with the code.
+feature alone; ZeRO, sequence parallelism and learner tensor parallelism are on two ranks. `python -m
+verification.combinations` prints this page; a test compares it with the code.
 """
 
 

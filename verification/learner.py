@@ -107,6 +107,16 @@ def sequence_parallel(setting: Setting) -> str:
     return _stages({"stage 0": found[0], "stage 3 with checkpointing": found[1]}, alone, "one rank")
 
 
+def tensor_parallel(setting: Setting) -> str:
+    """Compare two ranks that share weight matrices, without and with ZeRO stage 2 and checkpointing, with one rank."""
+    model = small(setting.folder / "model")
+    [alone] = trained([spec(model, setting.device)], STEPS, setting.folder)
+    plain = spec(model, setting.device, tensor_parallel=2)
+    sharded = replace(spec(model, setting.device, tensor_parallel=2, zero_stage=2), gradient_checkpointing=True)
+    found = trained([plain, sharded], STEPS, setting.folder, ranks=2)
+    return _stages({"stage 0": found[0], "stage 2 with checkpointing": found[1]}, alone, "one rank")
+
+
 def _stages(found: dict[str, Trained], expected: Trained, what: str) -> str:
     said = (f"{name}: {_close(name, one, expected, FLOAT32)}" for name, one in found.items())
     return f"against {what} in float32, {'; '.join(said)} (bound {FLOAT32:g})"

@@ -67,11 +67,11 @@ def _arranged(config: Config, gpus: int) -> Config:
 
     Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
     two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
-    Ranks that share micro-batches (`learner.sequence_parallel`) come in whole groups. A separate critic has as many
-    ranks as the policy unless `critic.ranks` is set.
+    Ranks that share micro-batches or weight matrices come in whole groups. A separate critic has as many ranks as the
+    policy unless `critic.ranks` is set.
     """
     engine, learner, rollout = config.engine, config.learner, config.rollout
-    size, free, group = engine.gpus, gpus - other_gpus(config), learner.sequence_parallel
+    size, free, group = engine.gpus, gpus - other_gpus(config), learner.sharers
     most = group * max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # each needs a sample
     count, ranks = engine.count, learner.ranks
     each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank

@@ -409,6 +409,12 @@ class LearnerSection(Section):
     sequence_parallel: int = Field(
         1, ge=1, description="ranks that share the tokens of each micro-batch, for long sequences (Ulysses); 1: none do"
     )
+    tensor_parallel: int = Field(
+        1,
+        ge=1,
+        description="ranks that share each weight matrix, for models whose layers are too large for one GPU (ZeRO "
+        "stage up to 2); 1: none do",
+    )
     offload: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO stage 1 and up, on GPUs)")
     threads: Annotated[int, FOR_MACHINE] = Field(0, ge=0, description="CPU threads per rank")
     optimizer: Literal["adamw", "muon", "adamw_8bit"] = Field(
@@ -453,7 +459,17 @@ class LearnerSection(Section):
     @property
     def groups(self) -> int:
         """The ranks, or groups of them, that divide a batch among each other."""
-        return self.ranks // self.sequence_parallel
+        return self.ranks // self.sharers
+
+    @property
+    def replicas(self) -> int:
+        """The ranks that divide gradients and the optimizer's state of the same weights (ZeRO)."""
+        return self.ranks // self.tensor_parallel
+
+    @property
+    def sharers(self) -> int:
+        """The ranks of a group: those that share micro-batches, or weight matrices."""
+        return self.sequence_parallel * self.tensor_parallel
 
     @property
     def passes(self) -> int:
@@ -536,6 +552,7 @@ class CriticSection(Section):
         critic = f", critic on {own.ranks} ranks" if own.ranks != learner.ranks else ""
         critic += f", critic at {own.stage}" if own.stage != learner.stage else ""
         shared = f", {learner.sequence_parallel} to a micro-batch" if learner.sequence_parallel > 1 else ""
+        shared += f", {learner.tensor_parallel} to a matrix" if learner.tensor_parallel > 1 else ""
         return f"{learner.ranks} x {learner.threads} threads{shared} at ZeRO stage {learner.stage}{critic}"
 
 

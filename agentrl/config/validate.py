@@ -17,7 +17,13 @@ ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
 def validate(config: Config, machine: Machine) -> None:
     """Raise one ConfigError that lists everything in a resolved configuration that cannot run on this machine."""
     problems = [*_hardware(config, machine), *_optimizer(config, machine), *_quantized(config, machine)]
-    problems += [*_sequence_parallel(config), *_batch(config), *_idle(config)]
+    problems += [
+        *_rank_groups(config),
+        *_sequence_parallel(config),
+        *_tensor_parallel(config),
+        *_batch(config),
+        *_idle(config),
+    ]
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -149,19 +155,54 @@ def _quantized(config: Config, machine: Machine) -> Iterator[str]:
         )
 
 
+def _rank_groups(config: Config) -> Iterator[str]:
+    """Ranks that are no whole groups of those that share something."""
+    learner = config.learner
+    numbers = {"learner.ranks": learner.ranks, "critic.ranks": config.critic.separate_ranks(learner)}
+    for key, what in (("sequence_parallel", "micro-batch"), ("tensor_parallel", "weight matrix")):
+        size = getattr(learner, key)
+        for name, ranks in numbers.items():
+            if ranks % size:
+                yield (
+                    f"{name} {ranks} is not a multiple of learner.{key} {size}, the number of ranks that share a "
+                    f"{what}: change one of them"
+                )
+
+
 def _sequence_parallel(config: Config) -> Iterator[str]:
     """Ranks that share micro-batches."""
-    size, learner = config.learner.sequence_parallel, config.learner
-    for key, ranks in (("learner.ranks", learner.ranks), ("critic.ranks", config.critic.optimizer(learner).ranks)):
-        if ranks % size and (key == "learner.ranks" or ranks != learner.ranks):
-            yield (
-                f"{key} {ranks} is not a multiple of learner.sequence_parallel {size}, the number of ranks that "
-                "share a micro-batch: change one of them"
-            )
+    size = config.learner.sequence_parallel
     if size > 1 and config.scorers.placement == "separate":
         yield (
             f"learner.sequence_parallel {size} with {decided(config, 'scorers')}: one process would score whole "
             "sequences, with other bits than ranks that share them. Set scorers.placement colocate"
+        )
+
+
+def _tensor_parallel(config: Config) -> Iterator[str]:
+    """Ranks that share weight matrices."""
+    learner = config.learner
+    size, shared = learner.tensor_parallel, f"learner.tensor_parallel {learner.tensor_parallel}"
+    if size == 1:
+        return
+    if 3 in (learner.zero_stage, config.critic.zero_stage):
+        yield f"{shared} works with ZeRO up to stage 2: set learner.zero_stage and critic.zero_stage 0, 1 or 2"
+    if learner.sequence_parallel > 1:
+        yield (
+            f"{shared} with learner.sequence_parallel {learner.sequence_parallel}: ranks share either weight matrices "
+            "or micro-batches. Set one of them to 1"
+        )
+    if learner.optimizer != "adamw":
+        yield f"learner.optimizer {learner.optimizer} needs whole parameters: set learner.tensor_parallel 1"
+    if config.lora.rank:
+        yield (
+            f"{shared} with lora.rank {config.lora.rank}: adapters need whole matrices. Set learner.tensor_parallel 1; "
+            "learner.zero_stage 3 divides frozen weights too"
+        )
+    if config.scorers.placement == "separate":
+        yield (
+            f"{shared} with {decided(config, 'scorers')}: one process would compute with whole matrices, with other bits "
+            "than ranks that share them. Set scorers.placement colocate"
         )
 
 
@@ -179,12 +220,25 @@ def check_heads(model: str, heads: int, kv_heads: int, ranks: int) -> None:
         )
 
 
+def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int) -> None:
+    """Raise ConfigError unless so many ranks can divide heads and the MLP's width `inner` in equal parts."""
+    common = math.gcd(heads, kv_heads, inner)
+    if common % ranks:
+        known = [n for n in range(1, common + 1) if common % n == 0]
+        raise ConfigError(
+            f"learner.tensor_parallel {ranks}: {model} has {counted(heads, 'attention head')}, "
+            f"{counted(kv_heads, 'key/value head')} and an MLP of width {inner}, which {ranks} ranks cannot divide "
+            f"equally. Possible are {', '.join(map(str, known))}"
+        )
+
+
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
     samples, shares = rollout.prompts * rollout.group_size, learner.groups * learner.updates_per_batch
     if samples < shares:
-        divided = " / learner.sequence_parallel" if learner.sequence_parallel > 1 else ""
+        keys = ("sequence_parallel", "tensor_parallel")
+        divided = "".join(f" / learner.{key}" for key in keys if getattr(learner, key) > 1)
         yield (
             f"rollout.prompts x rollout.group_size is {samples} samples, fewer than learner.ranks{divided} x "
             f"learner.updates_per_batch ({shares}): raise the former or lower the latter"

@@ -59,6 +59,7 @@ class Critic:
             spec.compute,
             gradient_checkpointing=spec.gradient_checkpointing,
             sharding=Sharding.of(self._section, spec.compute),
+            sharers=spec.learner.tensor_parallel,
         )
         shares_memory = spec.critic.placement != "separate"
         waits_in_cpu_memory = spec.scorers.offload and shares_memory and not self._section.offload

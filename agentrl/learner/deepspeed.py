@@ -29,6 +29,7 @@ from agentrl.learner.part import Part
 from agentrl.learner.sharding import Sharding, settings
 from agentrl.learner.shards import AVERAGE, StateFiles, named_state, write
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.tensor_parallel import cut_of, grad_norm
 from agentrl.learner.updates import gathered
 from agentrl.learner.zero import optimizer_state, shards, spread
 from agentrl.weights.digest import tensor_digest
@@ -78,7 +79,9 @@ class DeepSpeedModel:
         self._trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._engine = _initialized(model, section)
         self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
-        self._average = Average(self._trained, ema, dist.get_rank(), dist.get_world_size()) if ema else None
+        self._replicas = self._engine.data_parallel_group
+        place = dist.get_rank(self._replicas), dist.get_world_size(self._replicas)
+        self._average = Average(self._trained, ema, *place, self._replicas) if ema else None
         self._memory = OptimizerMemory(self._engine, section.stage, self._engine.device) if offload else None
 
     def optimizer_on_device(self) -> AbstractContextManager[None]:
@@ -133,7 +136,8 @@ class DeepSpeedModel:
 
     def _step(self) -> float:
         if self._section.stage == 0:
-            norm = float(nn.utils.clip_grad_norm_(self._model.parameters(), self._section.max_grad_norm))
+            norm = float(total := grad_norm(self._model.parameters()))
+            nn.utils.clip_grads_with_norm_(self._model.parameters(), self._section.max_grad_norm, total)
             if not math.isfinite(norm):
                 self._model.zero_grad(set_to_none=True)
             self._engine.step()
@@ -188,7 +192,8 @@ class DeepSpeedModel:
         if self._section.stage == 3 and isinstance(tensor, nn.Parameter):
             with deepspeed.zero.GatheredParameters([tensor]):
                 return tensor.detach().clone()
-        return tensor.detach()
+        cut = cut_of(tensor)
+        return tensor.detach() if cut is None else cut.whole(tensor.detach())
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._compute) if tensor.is_floating_point() else tensor
@@ -223,10 +228,11 @@ class DeepSpeedModel:
         """Yield what this rank writes; what all ranks hold is divided among them."""
         held = shards(self._engine, self._section.stage, self._trained)
         if self._section.stage == 0:
-            held = (shard.share(dist.get_rank(), dist.get_world_size()) for shard in held)
+            place = dist.get_rank(self._replicas), dist.get_world_size(self._replicas)
+            held = (shard.share(*place) for shard in held)
         yield from named_state(held, optimizer_state(self._engine))
         for shard in self._average.shards() if self._average else ():
-            yield shard.key(AVERAGE), shard.of(shard.tensor)
+            yield from shard.named(AVERAGE, shard.tensor)
 
 
 def _shard(parameter: Tensor) -> Tensor:
@@ -237,7 +243,9 @@ def _shard(parameter: Tensor) -> Tensor:
 
 def _shape(tensor: Tensor) -> Tensor:
     """Return the whole of a tensor that may be sharded over ranks, without data."""
-    return torch.empty(getattr(tensor, "ds_shape", tensor.shape), dtype=tensor.dtype, device="meta")
+    cut = cut_of(tensor)
+    shape = getattr(tensor, "ds_shape", tensor.shape) if cut is None else cut.shape
+    return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
 
 def _is_finite(parameter: Tensor) -> bool:
@@ -249,4 +257,7 @@ def _initialized(model: PackedModel, section: LearnerSection) -> Any:
     if section.stage == 3:
         deepspeed.zero.register_external_parameter(model, model.head_weight)
     config = settings(section, model.compute)
-    return deepspeed.initialize(model=model, optimizer=make_optimizer(model, section), config=config)[0]
+    engine = deepspeed.initialize(model=model, optimizer=make_optimizer(model, section), config=config)[0]
+    if section.tensor_parallel > 1:
+        engine.first_dataloader_check.remove()  # it pickles the micro-batch and its loss
+    return engine

@@ -19,6 +19,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.errors import ConfigError
+from agentrl.learner import tensor_parallel
 from agentrl.learner.attention.spans import Attention
 from agentrl.learner.batch import build_trees
 from agentrl.learner.heads import ActionLoss, logprobs
@@ -57,6 +58,8 @@ AttentionInterface.register(ATTENTION, attend)
 class PackedModel(nn.Module):
     """A model over micro-batches: loss or logprobs of the actions. `compute` is the type of its matrix products."""
 
+    ds_autotp_parsed = True  # `divided` applies AutoTP to models without an optimizer too: DeepSpeed need not
+
     def __init__(self, model: PreTrainedModel, compute: torch.dtype) -> None:
         super().__init__()
         self.model, self.compute = model, compute
@@ -69,16 +72,20 @@ class PackedModel(nn.Module):
 
     def forward(self, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None = None) -> Tensor:
         """Return the summed loss of the actions; without `loss` what `output` computes for each [A], in float32."""
-        device = micro_batch.ids_N.device.type
-        with torch.autocast(device, self.compute, enabled=self.compute != torch.float32):
-            hidden_ND = self.model.base_model(
+        hidden_ND = self.hidden(micro_batch)
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            return self.output(hidden_ND[micro_batch.source_A], micro_batch, loss)
+
+    def hidden(self, micro_batch: MicroBatch) -> Tensor:
+        """Return the hidden state [N, D] of each token, after the last layer."""
+        with torch.autocast(micro_batch.ids_N.device.type, self.compute, enabled=self.compute != torch.float32):
+            states_ND: Tensor = self.model.base_model(
                 input_ids=micro_batch.ids_N[None],
                 position_ids=micro_batch.positions_N[None],
                 use_cache=False,
                 attention=micro_batch.attention,
             ).last_hidden_state[0]
-        with torch.autocast(device, enabled=False):
-            return self.output(hidden_ND[micro_batch.source_A], micro_batch, loss)
+            return states_ND
 
     def output(self, hidden_AD: Tensor, micro_batch: MicroBatch, loss: Callable[..., Tensor] | None) -> Tensor:
         """Return the summed loss of the actions; without `loss` their logprobs [A]."""
@@ -104,10 +111,12 @@ def load_model(
     gradient_checkpointing: bool = False,
     quantized_on: torch.device | None = None,
     sharding: Sharding | None = None,
+    sharers: int = 1,
 ) -> PackedModel:
     """Return the model in `folder`, with float32 parameters; `quantized_on` a device, those of its layers in 4 bits.
 
-    With `sharding` all ranks load it together. Raises ConfigError if it cannot be read or trained.
+    With `sharding`, or with several `sharers` of each matrix, all ranks load it together. Raises ConfigError if it
+    cannot be read or trained.
     """
     try:
         if sharding is not None:
@@ -125,7 +134,7 @@ def load_model(
         check_packing(packed, folder)
     if quantized_on:
         set_compute(model, compute)
-    return packed
+    return divided(packed, sharers, folder)
 
 
 def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
@@ -173,7 +182,7 @@ def freeze(packed: PackedModel) -> PackedModel:
     """
     embedding = packed.model.get_input_embeddings().weight  # a tied head shares it, and it is read in float32
     for module in packed.modules():
-        if isinstance(module, nn.Linear) and module.weight is not embedding:
+        if isinstance(module, tensor_parallel.LINEAR) and module.weight is not embedding:
             module.to(packed.compute)
             for parameter in module.parameters():
                 if hasattr(parameter, "ds_tensor"):
@@ -197,6 +206,28 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
         raise _unknown(model, folder, f"its outputs over packed sequences are off by {difference:.3g}")
+
+
+def divided(packed: PackedModel, sharers: int, folder: Path) -> PackedModel:
+    """Leave a rank its part of the model, in place. Raises ConfigError unless the ranks compute what the whole does."""
+    if sharers > 1:
+        whole = _hidden(packed)
+        tensor_parallel.divide(packed.model, sharers)
+        hidden = _hidden(packed).to(whole)
+        if not torch.allclose(hidden, whole, rtol=1e-3, atol=1e-3):
+            difference = float((hidden - whole).abs().max())
+            raise _unknown(packed.model, folder, f"hidden states of {sharers} ranks are off by {difference:.3g}")
+    return packed
+
+
+def _hidden(packed: PackedModel) -> Tensor:
+    """Return the hidden states of a short sequence, in float32."""
+    device = packed.head_weight.device
+    row = [token % packed.model.config.vocab_size for token in range(24)]
+    batch = [plain_sequence(SampleId(0, 0), row)]
+    micro_batch = pack(batch, build_trees(batch, [0])).to(device, torch.float32)
+    with torch.no_grad():
+        return type(packed)(packed.model, torch.float32).hidden(micro_batch)
 
 
 def _unknown(model: PreTrainedModel, folder: Path, why: str) -> ConfigError:

@@ -32,6 +32,7 @@ def load_policy(spec: LearnerSpec) -> DeepSpeedModel:
         gradient_checkpointing=spec.gradient_checkpointing,
         quantized_on=spec.torch_device if spec.lora.load_in_4bit else None,
         sharding=Sharding.of(spec.learner, spec.compute),
+        sharers=spec.learner.tensor_parallel,
     )
     if spec.lora.rank:
         if not spec.lora.load_in_4bit:

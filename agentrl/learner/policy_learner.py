@@ -107,7 +107,7 @@ class PolicyLearner(LearnerRank):
         samples = list(dict.fromkeys(sequence.sample for sequence in batch))[self.rank :: self.world_size]
         own = set(samples)
         return StepReport(
-            loss=float(updates.loss) / self._layout.sharers,
+            loss=float(updates.loss) / self.spec.learner.sharers,
             grad_norm=updates.grad_norm,
             lr=updates.lr,
             meters={**means(meters), **updates.own_meters, **values.own_meters},
@@ -119,7 +119,7 @@ class PolicyLearner(LearnerRank):
             skipped_steps=updates.skipped,
             nonfinite_steps=updates.nonfinite + values.nonfinite,
             stopped_steps=updates.stopped,
-            learned_tokens=int(tokens) // self._layout.sharers,
+            learned_tokens=int(tokens) // self.spec.learner.sharers,
             layout=self.spec.critic.layout(self.spec.learner),
         )
 

@@ -12,6 +12,7 @@ from torch import distributed as dist
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.errors import LearnerError
+from agentrl.learner import tensor_parallel
 from agentrl.learner.deepspeed import join_process_group
 from agentrl.learner.part import Layout
 from agentrl.learner.scorers import Compute, score
@@ -33,7 +34,8 @@ class LearnerRank(ABC):
             torch.set_num_threads(spec.learner.threads)
         with self._activity("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
-            self._layout = Layout.of(spec, rank, world_size, _sequence_group(spec))
+            sharers = spec.learner.tensor_parallel  # they compute the same micro-batches
+            self._layout = Layout.of(spec, rank // sharers, world_size // sharers, _sequence_group(spec))
 
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for this rank's share of the batch: {column: {index in the batch: values [A]}}."""
@@ -68,9 +70,11 @@ class LearnerRank(ABC):
 
 
 def _sequence_group(spec: LearnerSpec) -> SequenceGroup | None:
-    """Return this rank's group, None if ranks share nothing. Raises ConfigError for a model that they cannot share."""
-    size = spec.learner.sequence_parallel
-    if size == 1:
+    """Return the ranks that share micro-batches, None if none do. Raises ConfigError for a model they cannot share."""
+    section, models = spec.learner, [*filter(None, (spec.model, spec.critic_model, spec.teacher))]
+    if section.tensor_parallel > 1:
+        tensor_parallel.check_models(models, section.tensor_parallel)
+    if section.sequence_parallel == 1:
         return None
-    check_models(filter(None, (spec.model, spec.critic_model, spec.teacher)), size)
-    return SequenceGroup.join(size, spec.learner.step_timeout_s)
+    check_models(models, section.sequence_parallel)
+    return SequenceGroup.join(section.sequence_parallel, section.step_timeout_s)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agentrl.errors import RunError
 from agentrl.learner.model import PackedModel
+from agentrl.learner.tensor_parallel import cut_of
 
 FILE = "reference.safetensors"
 
@@ -21,12 +22,21 @@ def move(reference: PackedModel, policy: Iterable[tuple[str, Tensor]], ema: floa
     parameters = dict(reference.named_parameters())
     with torch.no_grad():
         for name, values in policy:
-            parameters[name].lerp_(values.to(parameters[name]), 1 - ema)
+            own = parameters[name]
+            cut = cut_of(own)
+            own.lerp_((values if cut is None else cut.part(values)).to(own), 1 - ema)
 
 
-def save(reference: PackedModel, folder: Path) -> None:
-    """Write the parameters, in float32."""
-    save_file({name: values.contiguous() for name, values in reference.named_parameters()}, folder / FILE)
+def save(reference: PackedModel, folder: Path, *, is_first: bool) -> None:
+    """Write the whole parameters on the first rank, in float32; all ranks gather them."""
+    whole = {}
+    for name, values in reference.named_parameters():
+        cut = cut_of(values)
+        gathered = values if cut is None else cut.whole(values)
+        if is_first:
+            whole[name] = gathered.cpu().contiguous()
+    if is_first:
+        save_file(whole, folder / FILE)
 
 
 def load(reference: PackedModel, folder: Path) -> None:

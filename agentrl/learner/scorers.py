@@ -63,7 +63,7 @@ class Scorers:
 
 
 def _load(folder: Path, spec: LearnerSpec, *, exact: bool, sharding: Sharding | None) -> PackedModel:
-    model = load_model(folder, spec.compute, sharding=sharding).eval()
+    model = load_model(folder, spec.compute, sharding=sharding, sharers=spec.learner.tensor_parallel).eval()
     model = model.requires_grad_(False) if exact else freeze(model)
     return model if sharding else model.to(spec.torch_device)
 

@@ -16,7 +16,9 @@ def settings(section: LearnerSection, compute: torch.dtype) -> dict[str, Any]:
     zero: dict[str, Any] = {**section.deepspeed, "stage": section.stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    shared = {"tensor_parallel": {"autotp_size": section.tensor_parallel}} if section.tensor_parallel > 1 else {}
     return {
+        **shared,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": section.max_grad_norm if section.stage else 0.0,  # at stage 0, the learner clips

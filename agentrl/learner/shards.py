@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from agentrl.learner.checkpoint import SHARD_BYTES
+from agentrl.learner.tensor_parallel import Cut
 from agentrl.weights.staging import NamedTensor, tensor_groups
 
 PARAMETER, AVERAGE = "parameter", "ema"
@@ -28,7 +30,7 @@ OptimizerState = MutableMapping[Tensor, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Shard:
-    """The elements [start, start + length) of a flattened parameter, as a rank holds them.
+    """The elements [start, start + length) of a flattened parameter, or of a rank's part of it by a `cut`.
 
     They are at `offset` in the flattened `tensor`, which may hold shards of other parameters too.
     """
@@ -38,14 +40,20 @@ class Shard:
     length: int
     tensor: Tensor
     offset: int = 0
+    cut: Cut | None = None
 
     def of(self, values: Tensor) -> Tensor:
         """Return a view [length] of the shard in `tensor`, or in another tensor of its shape."""
         return values.detach().view(-1)[self.offset : self.offset + self.length]
 
-    def key(self, kind: str) -> str:
-        """Return its name in a file."""
-        return f"{self.name}/{kind}/{self.start}"
+    def named(self, kind: str, values: Tensor) -> Iterator[NamedTensor]:
+        """Yield the shard in `values`, which has the shape of its tensor, by its name in a file.
+
+        The ranks that share a parameter iterate together.
+        """
+        own = self.of(values)
+        parts = self.cut.written(self.start, own) if self.cut and self.length else [(self.start, own)]
+        return ((f"{self.name}/{kind}/{start}", part) for start, part in parts)
 
     def share(self, rank: int, ranks: int) -> Shard:
         """Return the part that this rank writes of a shard that all ranks hold."""
@@ -58,10 +66,12 @@ class Shard:
 def named_state(shards: Iterable[Shard], state: OptimizerState) -> Iterator[NamedTensor]:
     """Yield parameters and their optimizer's state under their names in a file."""
     for shard in shards:
-        yield shard.key(PARAMETER), shard.of(shard.tensor)
-        for kind, value in state.get(shard.tensor, {}).items():
+        yield from shard.named(PARAMETER, shard.tensor)
+        own = state.get(shard.tensor, {})
+        for kind in sorted(own):  # ranks gather parts in the same order
+            value = own[kind]
             if isinstance(value, Tensor) and value.shape == shard.tensor.shape:
-                yield shard.key(kind), shard.of(value)
+                yield from shard.named(kind, value)
             elif shard.start == 0:
                 yield f"{shard.name}/{kind}", torch.as_tensor(value)
 
@@ -102,14 +112,23 @@ class StateFiles:
 
     def read(self, shard: Shard, kind: str, values: Tensor) -> None:
         """Copy a shard into `values`, which has the shape of its tensor. Raises ValueError if elements are absent."""
-        own, found = shard.of(values), 0
-        for start, length, saved in self._parts[shard.name][kind]:
-            first, last = max(start, shard.start), min(start + length, shard.start + shard.length)
+        own, fill = shard.of(values), partial(self._fill, shard.name, kind)
+        if shard.cut is None:
+            fill(shard.start, own)
+        else:
+            own.copy_(shard.cut.read(shard.start, shard.length, lambda start, size: fill(start, own.new_empty(size))))
+
+    def _fill(self, name: str, kind: str, at: int, values: Tensor) -> Tensor:
+        """Copy the elements of a whole parameter from `at` on into `values`, and return it."""
+        found = 0
+        for start, length, saved in self._parts[name][kind]:
+            first, last = max(start, at), min(start + length, at + len(values))
             if first < last:
-                own[first - shard.start : last - shard.start] = saved[first - start : last - start]
+                values[first - at : last - at] = saved[first - start : last - start]
                 found += last - first
-        if found != shard.length:
-            raise ValueError(f"it has {found} of {shard.length} elements of the {kind} of {shard.name}")
+        if found != len(values):
+            raise ValueError(f"it has {found} of {len(values)} elements of the {kind} of {name}")
+        return values
 
     def restore(self, shards: Iterable[Shard], state: OptimizerState) -> None:
         """Restore parameters and their optimizer's state, which is replaced. Raises ValueError for one that is absent.

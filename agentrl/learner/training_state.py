@@ -45,8 +45,8 @@ class TrainingState:
         if self.critic:
             self.critic.save(unfinished / checkpoint.CRITIC)
         self._write_models(unfinished, is_first=is_first)
-        if is_first and self.reference is not None:
-            reference.save(self.reference, unfinished / checkpoint.STATE)
+        if self.reference is not None:
+            reference.save(self.reference, unfinished / checkpoint.STATE, is_first=is_first)
         dist.barrier()
         if is_first:
             checkpoint.commit(folder, Progress(updates, state))

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from agentrl.errors import ConfigError
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import LOADING, PackedModel, check_first_layers, check_packing, prepare, quiet
+from agentrl.learner.model import LOADING, PackedModel, check_first_layers, check_packing, divided, prepare, quiet
 from agentrl.learner.sharding import Sharding
 
 HEAD = "score"
@@ -41,13 +41,18 @@ class ValueModel(PackedModel):
 
 
 def load_value_model(
-    folder: Path, compute: torch.dtype, *, gradient_checkpointing: bool = False, sharding: Sharding | None = None
+    folder: Path,
+    compute: torch.dtype,
+    *,
+    gradient_checkpointing: bool = False,
+    sharding: Sharding | None = None,
+    sharers: int = 1,
 ) -> ValueModel:
     """Return the model in `folder` with a head of size 1, with float32 parameters.
 
     A reward model (sequence classification with one label) keeps its head; on any other model the head is 0, so that
-    every first value is 0. With `sharding` all ranks load it together. Raises ConfigError if it cannot be read or
-    trained.
+    every first value is 0. With `sharding`, or with several `sharers` of each matrix, all ranks load it together.
+    Raises ConfigError if it cannot be read or trained.
     """
     _refuse_labels(folder)
     auto = AutoModelForSequenceClassification
@@ -66,6 +71,7 @@ def load_value_model(
         for values in (packed.head_weight, getattr(packed.head_weight, "ds_tensor", None)):
             if values is not None:
                 nn.init.zeros_(values)
+    divided(packed, sharers, folder)
     return packed
 
 

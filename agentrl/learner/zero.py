@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from agentrl.learner.shards import OptimizerState, Shard
+from agentrl.learner.tensor_parallel import cut_of
 
 
 def optimizer_state(engine: Any) -> OptimizerState:
@@ -21,20 +22,23 @@ def optimizer_state(engine: Any) -> OptimizerState:
 def shards(engine: Any, stage: int, trained: Mapping[str, nn.Parameter]) -> Iterator[Shard]:
     """Yield what this rank's optimizer updates of each parameter: all of it at stage 0."""
     if stage == 0:
-        return (Shard(name, 0, parameter.numel(), parameter) for name, parameter in trained.items())
+        return (Shard(name, 0, one.numel(), one, cut=cut_of(one)) for name, one in trained.items())
     names: dict[Tensor, str] = {parameter: name for name, parameter in trained.items()}
-    return (_partitioned if stage == 3 else _flattened)(engine.optimizer, names)
+    if stage == 3:
+        return _partitioned(engine.optimizer, names)
+    return _flattened(engine.optimizer, names, dist.get_rank(engine.data_parallel_group))
 
 
-def _flattened(optimizer: Any, names: Mapping[Tensor, str]) -> Iterator[Shard]:
+def _flattened(optimizer: Any, names: Mapping[Tensor, str], rank: int) -> Iterator[Shard]:
     """Yield the shards of stages 1 and 2: each rank has an equal part of all parameters, one after the other."""
     parts, groups = optimizer.single_partition_of_fp32_groups, optimizer.round_robin_bit16_groups
     for part, parameters, offsets in zip(parts, groups, optimizer.round_robin_bit16_offsets, strict=True):
-        first = dist.get_rank() * len(part)
+        first = rank * len(part)
         for parameter, offset in zip(parameters, offsets, strict=True):
             start, end = max(first - offset, 0), min(first + len(part) - offset, parameter.numel())
             if start < end:
-                yield Shard(names[parameter], start, end - start, part, offset + start - first)
+                at = offset + start - first
+                yield Shard(names[parameter], start, end - start, part, at, cut_of(parameter))
 
 
 def _partitioned(optimizer: Any, names: Mapping[Any, str]) -> Iterator[Shard]:

@@ -134,7 +134,7 @@ def update_s(rank: Rank, load: Load, hardware: Hardware) -> float:
 
 
 def _trained_s(model: TrainedModel, load: Load, hardware: Hardware) -> float:
-    ranks, section = model.section.ranks, model.section
+    ranks, section = model.section.replicas, model.section
     tokens = load.learned * section.passes
     passes = 4 if model.has_checkpointing else 3  # a backward pass costs two, checkpointing a forward pass more
     flops = passes * pass_flops(model.shape, tokens, load.prompt + load.response)
@@ -142,6 +142,7 @@ def _trained_s(model: TrainedModel, load: Load, hardware: Hardware) -> float:
     launched = micro_batches * passes * model.shape.layers * LAYER_S
     computed = max(launched, flops / _learner_flops(model, hardware) / ranks)
     exchanged = sum(_exchanges(model, micro_batches, hardware)) + _heads_s(model, tokens, hardware)
+    exchanged += _states_s(model, tokens, hardware)
     return computed + exchanged + section.updates * _optimizer_s(model, hardware)
 
 
@@ -151,7 +152,7 @@ def _learner_flops(model: TrainedModel, hardware: Hardware) -> float:
 
 def _exchanges(model: TrainedModel, micro_batches: int, hardware: Hardware) -> Iterator[float]:
     """Yield the seconds in which ranks exchange gradients, and parameters at stage 3."""
-    ranks = model.section.ranks
+    ranks = model.section.replicas
     if ranks == 1:
         return
     share = (ranks - 1) / ranks / hardware.link_rate(ranks)
@@ -174,6 +175,19 @@ def _heads_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
     return nbytes / model.section.ranks * (size - 1) / size / hardware.link_rate(size)
 
 
+def _states_s(model: TrainedModel, tokens: int, hardware: Hardware) -> float:
+    """Return the seconds in which ranks that share matrices add up hidden states and their gradients, in each layer.
+
+    AutoTP adds up the outputs of attention and MLP in the compute type, and in float32 the gradients of the inputs of
+    their first matrices, one by one.
+    """
+    size = model.section.tensor_parallel
+    results = model.width * 2 * (2 if model.has_checkpointing else 1)
+    inputs = FLOAT32 * (5 if model.shape.is_gated else 4)
+    nbytes = (results + inputs) * model.shape.hidden * model.shape.layers * tokens
+    return 2 * nbytes / model.section.replicas * (size - 1) / size / hardware.link_rate(size)
+
+
 def _optimizer_s(model: TrainedModel, hardware: Hardware) -> float:
     shard = model.shard(model.trained, 1)
     if not model.section.offload:
@@ -184,12 +198,12 @@ def _optimizer_s(model: TrainedModel, hardware: Hardware) -> float:
 
 def publication_s(rank: Rank, engine: ServedModel, hardware: Hardware) -> float:
     """Return the seconds in which the weights reach the engines."""
-    policy, ranks, nbytes = rank.policy, rank.config.learner.ranks, rank.published
+    policy, ranks, nbytes, whole = rank.policy, rank.config.learner.ranks, rank.published, rank.models.policy
     if rank.config.lora.publish == "adapter":
         return nbytes / PCIE_RATE
     if rank.config.engine.placement == "colocate":
         sent = 2 * nbytes / (hardware.kind.memory_rate * MEMORY_SHARE)
     else:
         sent = nbytes / hardware.link_rate(ranks + rank.config.engine.count * engine.split)
-    is_gathered = policy.stage == 3 and ranks > 1
-    return sent + (FLOAT32 * policy.shape.parameters / hardware.link_rate(ranks) if is_gathered else 0.0)
+    is_gathered = (policy.stage == 3 and ranks > 1) or rank.config.learner.tensor_parallel > 1
+    return sent + (FLOAT32 * whole.parameters / hardware.link_rate(ranks) if is_gathered else 0.0)

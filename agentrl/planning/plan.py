@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
-from agentrl.config.validate import check_heads
+from agentrl.config.validate import check_heads, check_matrices
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
@@ -22,7 +22,7 @@ PROMPT_TOKENS = 256
 class Plan:
     """What a resolved configuration needs on some hardware.
 
-    Raises ConfigError if ranks that share micro-batches cannot divide the heads of a model.
+    Raises ConfigError if ranks that share micro-batches or weight matrices cannot divide those of a model.
     """
 
     config: Config
@@ -31,12 +31,14 @@ class Plan:
     prompt_tokens: int = PROMPT_TOKENS
 
     def __post_init__(self) -> None:
-        models, ranks = self.models, self.config.learner.sequence_parallel
+        models, learner = self.models, self.config.learner
         shapes = {"the policy": models.policy, "the critic": models.critic}
         shapes |= {f"scorer {number}": shape for number, shape in enumerate(models.frozen, 1)}
         for name, shape in shapes.items():
             if models.learns and shape is not None:
-                check_heads(f"{name} ({shape.kind})", shape.heads, shape.kv_heads, ranks)
+                named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
+                check_heads(named, *heads, learner.sequence_parallel)
+                check_matrices(named, *heads, shape.inner, learner.tensor_parallel)
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:

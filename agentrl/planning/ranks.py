@@ -34,7 +34,7 @@ class Rank:
         """The policy."""
         config = self.config
         return TrainedModel(
-            self.models.policy,
+            self.models.policy.divided(config.learner.tensor_parallel),
             config.learner,
             config.lora,
             width_of(config),
@@ -52,7 +52,7 @@ class Rank:
         section = self.config.critic.optimizer(self.config.learner).model_copy(update={"ema": 0.0})
         return replace(
             self.policy,
-            shape=self.models.critic,
+            shape=self.models.critic.divided(section.tensor_parallel),
             section=section,
             lora=LoraSection(),
             has_logits=False,
@@ -72,7 +72,9 @@ class Rank:
     @property
     def frozen(self) -> tuple[ModelShape, ...]:
         """Frozen models on this rank."""
-        return self.models.frozen if self.config.scorers.placement != "separate" else ()
+        sharers = self.config.learner.tensor_parallel
+        frozen = tuple(shape.divided(sharers) for shape in self.models.frozen)
+        return frozen if self.config.scorers.placement != "separate" else ()
 
     @property
     def state(self) -> tuple[Item, ...]:
@@ -95,8 +97,9 @@ class Rank:
     @property
     def loading(self) -> tuple[Item, ...]:
         """What the load of a model takes in CPU memory: all of it in float32, at stage 3 one tensor, or all experts."""
-        loaded = (_read(model.shape, model.stage) for model in self._trained)
-        frozen = (_read(shape, 3 if self._shares_scorers else 0) for shape in self.frozen)
+        sharers = self.config.learner.tensor_parallel
+        loaded = (_read(model.shape, model.stage, sharers) for model in self._trained)
+        frozen = (_read(shape, 3 if self._shares_scorers else 0, sharers) for shape in self.frozen)
         return used(Item("loaded model", max([*loaded, *frozen], default=0)))
 
     @property
@@ -116,7 +119,7 @@ class Rank:
     def published(self) -> int:
         """The bytes of what the engines receive in a publication."""
         is_adapter = self.config.lora.publish == "adapter"
-        return self.policy.width * (self.policy.trained if is_adapter else self.policy.shape.parameters)
+        return self.policy.width * (self.policy.trained if is_adapter else self.models.policy.parameters)
 
     @property
     def publication(self) -> tuple[Item, ...]:
@@ -125,7 +128,7 @@ class Rank:
         if config.lora.publish == "adapter":
             return used(Item("adapter", self.published))
         largest = self.models.policy.largest
-        is_made = self.policy.stage == 3 or config.lora.rank > 0
+        is_made = self.policy.stage == 3 or config.lora.rank > 0 or config.learner.tensor_parallel > 1
         bucket = max(config.weights.bucket_mib << 20, largest * width)
         return used(Item("tensor", largest * (FLOAT32 * is_made + width)), Item("buckets", AHEAD * bucket))
 
@@ -179,7 +182,9 @@ class CriticRank:
     @property
     def loading(self) -> tuple[Item, ...]:
         """What the load takes in CPU memory."""
-        return used(Item("loaded model", _read(self.critic.shape, self.critic.stage)))
+        return used(
+            Item("loaded model", _read(self.critic.shape, self.critic.stage, self.critic.section.tensor_parallel))
+        )
 
     @property
     def scoring(self) -> tuple[Item, ...]:
@@ -203,10 +208,10 @@ def _loaded(model: TrainedModel) -> int:
     return model.shape.frozen_bytes(model.width if model.lora.rank else FLOAT32)
 
 
-def _read(shape: ModelShape, stage: int) -> int:
-    """Return the CPU memory in which a rank reads a model."""
+def _read(shape: ModelShape, stage: int, sharers: int) -> int:
+    """Return the CPU memory in which a rank reads a model; of matrices that are shared it reads those of the others."""
     if stage < 3:
-        return FLOAT32 * shape.parameters
+        return FLOAT32 * (shape.parameters + (sharers - 1) * shape.matrices)
     has_experts = shape.active < shape.parameters
     return BFLOAT16 * shape.parameters if has_experts else FLOAT32 * shape.largest
 

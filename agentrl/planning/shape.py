@@ -80,6 +80,21 @@ class ModelShape:
         change = self.hidden - head
         return replace(self, parameters=self.parameters + change, active=self.active + change, is_tied=True)
 
+    def divided(self, ranks: int) -> ModelShape:
+        """Return what each of the ranks that share the matrices of the blocks has: the other tensors are whole."""
+        others = self.matrices - self.matrices // ranks
+        linears = tuple(replace(linear, outputs=linear.outputs // ranks) for linear in self.linears)
+        return replace(
+            self,
+            parameters=self.parameters - others,
+            active=self.active - others,
+            matrices=self.matrices // ranks,
+            inner=self.inner // ranks,
+            heads=self.heads // ranks,
+            kv_heads=self.kv_heads // ranks,
+            linears=linears,
+        )
+
     def adapters(self, rank: int, names: Sequence[str] = ()) -> int:
         """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names."""
         adapted = (linear for linear in self.linears if not names or linear.name in names)

@@ -28,6 +28,7 @@ CHUNK_LOGITS, KEPT_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}, 1 << 28
 class TrainedModel:
     """A model that each of `section.ranks` ranks trains; `section` is that of its own optimizer.
 
+    Of ranks that share weight matrices, `shape` is that of one rank's part.
     `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch, or of a rank's share of one.
     `has_logits` is False for a critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between
     updates.
@@ -60,7 +61,7 @@ class TrainedModel:
 
     def shard(self, elements: int, stage: int) -> int:
         """Return this rank's share of elements that are sharded from a ZeRO stage on (Rajbhandari et al. 2020)."""
-        return -(-elements // self.section.ranks) if self.stage >= stage else elements
+        return -(-elements // self.section.replicas) if self.stage >= stage else elements
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def _moments(model: TrainedModel) -> int:
 
 def average(model: TrainedModel) -> Item:
     """Return the rank's part of the EMA of the policy."""
-    return Item("EMA", FLOAT32 * -(-model.trained // model.section.ranks) if model.section.ema else 0)
+    return Item("EMA", FLOAT32 * -(-model.trained // model.section.replicas) if model.section.ema else 0)
 
 
 def buckets(model: TrainedModel) -> Item:
@@ -113,7 +114,7 @@ def buckets(model: TrainedModel) -> Item:
     """
     types = (BFLOAT16, FLOAT32) if model.width == BFLOAT16 else (FLOAT32,)
     if model.stage == 0:
-        nbytes = FLOAT32 * min(BUCKET, model.trained) if model.section.ranks > 1 else 0
+        nbytes = FLOAT32 * min(BUCKET, model.trained) if model.section.replicas > 1 else 0
     elif model.is_on_gpu:
         nbytes = BUCKET * (sum(types) if model.stage == 3 else FLOAT32 * len(types))
     else:

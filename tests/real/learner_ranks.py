@@ -24,6 +24,7 @@ from agentrl.learner.model import load_model
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
+from agentrl.learner.tensor_parallel import cut_of
 from agentrl.learner.value_model import load_value_model
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory
 from agentrl.weights.digest import tensor_digest
@@ -278,8 +279,9 @@ def moving_reference(job: Job, rank: int) -> list[tuple[Any, ...]]:
 
 
 def _reference(learner: PolicyLearner) -> dict[str, torch.Tensor]:
-    reference = learner._scorers.models["reference"]
-    return {name.removeprefix("model."): values.clone() for name, values in reference.named_parameters()}
+    named = learner._scorers.models["reference"].named_parameters()
+    cuts = ((name.removeprefix("model."), cut_of(values), values.detach()) for name, values in named)
+    return {name: (cut.whole(values) if cut else values).clone() for name, cut, values in cuts}
 
 
 def critic(job: Job, rank: int) -> list[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ OVERRIDES = {  # names that another library calls or reads
     "init_info_cls": "vLLM's weight transfer",
     "init_transfer_engine": "vLLM's weight transfer",
     "is_zero3": "transformers, which asks for it",
+    "ds_autotp_parsed": "DeepSpeed's AutoTP",
     "model_config": "pydantic",
     "process_exited": "asyncio's transport of a process",
     "prompt_token_ids": "vLLM's RequestOutput, which agents of OpenRLHF read",

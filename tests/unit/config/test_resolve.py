@@ -34,6 +34,8 @@ ONE_GPU_QLORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft"
 QLORA = {"lora.rank": "8", "lora.load_in_4bit": "true"}
 ONE_GPU_LORA = dataclasses.replace(ONE_GPU, packages=ONE_GPU.packages | {"peft": "0.21.2"})
 SHARED = {"learner.ranks": "2", "learner.sequence_parallel": "2"}
+LAPTOP_LORA = dataclasses.replace(LAPTOP, packages=LAPTOP.packages | {"peft": "0.21.2"})
+PARTS = {"learner.ranks": "2", "learner.tensor_parallel": "2"}
 FOUR_GPUS = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * 4)
 
 
@@ -234,6 +236,18 @@ def test_what_the_user_sets_is_kept() -> None:
             "learner.ranks 3 is not a multiple of learner.sequence_parallel 2",
         ),
         (LAPTOP, SHARED | {"scorers.placement": "separate"}, "Set scorers.placement colocate"),
+        (LAPTOP, PARTS | {"learner.ranks": "3"}, "3 is not a multiple of learner.tensor_parallel 2"),
+        (
+            LAPTOP,
+            PARTS | {"prompts": "1", "group-size": "2", "learner.ranks": "6"},
+            "2 samples, fewer than learner.ranks / learner.tensor_parallel x learner.updates_per_batch (3)",
+        ),
+        (LAPTOP, PARTS | {"learner.zero_stage": "3"}, "set learner.zero_stage and critic.zero_stage 0, 1 or 2"),
+        (LAPTOP, PARTS | {"algo": "ppo", "critic.zero_stage": "3"}, "tensor_parallel 2 works with ZeRO up to stage 2"),
+        (LAPTOP, PARTS | {"learner.sequence_parallel": "2"}, "either weight matrices or micro-batches. Set one of"),
+        (LAPTOP, PARTS | {"learner.optimizer": "muon"}, "muon needs whole parameters: set learner.tensor_parallel 1"),
+        (LAPTOP_LORA, PARTS | {"lora.rank": "8"}, "adapters need whole matrices. Set learner.tensor_parallel 1"),
+        (LAPTOP, PARTS | {"scorers.placement": "separate"}, "whole matrices, with other bits than ranks that share"),
         (LAPTOP, {"max-tokens": "1024"}, "leaves no room for a prompt"),
         (LAPTOP, {"algo": "ppo", "critic.warmup_steps": "40"}, "leaves the policy none of the 40 steps"),
         (LAPTOP, {"eval.k": "17"}, "pass@17 needs at least 17 samples"),
@@ -286,10 +300,11 @@ def test_the_explanation_is_one_paragraph_that_names_machine_model_and_load() ->
         (FOUR_GPUS, {"prompts": "1", "group-size": "2", "engine.placement": "separate", "engine.count": "1"}, 2),
     ],
 )
-def test_ranks_that_share_micro_batches_are_chosen_in_whole_groups(
-    machine: Machine, given: dict[str, str], ranks: int
+@pytest.mark.parametrize("key", ["learner.sequence_parallel", "learner.tensor_parallel"])
+def test_ranks_that_share_something_are_chosen_in_whole_groups(
+    machine: Machine, given: dict[str, str], ranks: int, key: str
 ) -> None:
-    config = resolved(machine, {"learner.sequence_parallel": "2", **given})
+    config = resolved(machine, {key: "2", **given})
     assert config.learner.ranks == ranks
     assert resolve_run(config, machine) == config
 

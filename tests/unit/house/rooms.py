@@ -61,7 +61,7 @@ CLOSED = {  # folders that only these rooms of agentrl import
     "agentrl.env.dry_run": {"agentrl.checking", "agentrl.env", "agentrl.hosting", "agentrl.training"},
 }
 LIBRARIES = {
-    "deepspeed": ("agentrl/learner/deepspeed.py", "agentrl/learner/options.py"),
+    "deepspeed": tuple(f"agentrl/learner/{name}.py" for name in ("deepspeed", "options", "tensor_parallel")),
     "gymnasium": ("agentrl/env/", "adapters/gymnasium/"),
     "h11": ("agentrl/serving/connection.py",),
     "jinja2": ("agentrl/packaging/", "agentrl/rollout/", "agentrl/report/"),

@@ -56,7 +56,7 @@ def test_a_saved_average_goes_on_exactly_on_any_number_of_ranks(tmp_path: Path, 
     one.data.copy_(rest[0])
     for rank, average in enumerate(straight):
         average.update()
-        write(((shard.key(AVERAGE), shard.of(shard.tensor)) for shard in average.shards()), tmp_path, rank)
+        write((pair for shard in average.shards() for pair in shard.named(AVERAGE, shard.tensor)), tmp_path, rank)
     files = StateFiles(tmp_path)
     for average in resumed:
         for shard in average.shards():

@@ -179,6 +179,27 @@ def test_heads_that_ranks_cannot_divide_are_refused_before_a_run() -> None:
         plan("Qwen2.5-7B", gpus(4), **flags)
 
 
+def test_ranks_that_share_matrices_divide_what_is_not_an_embedding_a_norm_or_the_head() -> None:
+    """Llama 3.1 8B: 6,979,321,856 parameters in the matrices of its layers, of 8,030,261,248."""
+    flags = {"learner__ranks": 8, "engine__count": 8, "learner__zero_stage": 2, **APART}
+    alone, shared = (plan("Llama-3.1-8B", gpus(16), **flags, learner__tensor_parallel=ranks) for ranks in (1, 4))
+    one, part = (items(need(each, "learner", Phase.UPDATE)) for each in (alone, shared))
+    own = 8_030_261_248 - 6_979_321_856 * 3 / 4
+    assert part["parameters"] == 4 * own
+    assert part["gradients"] == pytest.approx(4 * own / 2, rel=1e-6)  # two ranks have the same part
+    assert part["optimizer"] == pytest.approx(12 * own / 2, rel=1e-6)
+    assert one["activations"] / 4 < part["activations"] < one["activations"]
+    both = (items(need(each, "CPU memory", Phase.START))["loaded model"] for each in (alone, shared))
+    assert len({*both}) == 1  # a rank loads all, and then leaves the others their parts
+    assert items(need(shared, "learner", Phase.PUBLICATION))["tensor"] > 0
+
+
+def test_matrices_that_ranks_cannot_divide_are_refused_before_a_run() -> None:
+    flags = {"learner__ranks": 8, "learner__tensor_parallel": 8, "engine__count": 1, **APART}
+    with pytest.raises(ConfigError, match=r"learner.tensor_parallel 8: the policy \(qwen2\) .* Possible are 1, 2, 4"):
+        plan("Qwen2.5-7B", gpus(9), **flags)
+
+
 # --- seconds ------------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +233,17 @@ def test_ranks_that_share_micro_batches_also_exchange_their_heads() -> None:
     sent = 2 * 2 * (2 * 4096 + 2 * 1024) * 32 * tokens / 4 * 3 / 4
     more = seconds(shared, Phase.UPDATE) - seconds(alone, Phase.UPDATE)
     assert more == pytest.approx(sent / alone.hardware.link_rate(4), rel=0.01)
+
+
+def test_ranks_that_share_matrices_compute_their_parts_and_add_up_hidden_states() -> None:
+    """States of 4096 numbers, twice in 16 bits and five times in float32, in 32 layers; logits on every rank."""
+    flags = {"prompts": 64, "learner__ranks": 4, "engine__count": 4, **APART}
+    alone, shared = (plan("Llama-3.1-8B", gpus(8), **flags, learner__tensor_parallel=ranks) for ranks in (1, 4))
+    tokens = Load.of(alone.config, alone.prompt_tokens).learned
+    sent = 2 * (2 * 2 + 5 * 4) * 4096 * 32 * tokens * 3 / 4
+    more = seconds(shared, Phase.UPDATE) - seconds(alone, Phase.UPDATE)
+    logits = 6 * 1.05e9 * tokens * 3 / 4 / (989e12 * 0.35)
+    assert more == pytest.approx(sent / alone.hardware.link_rate(4) + logits, rel=0.1)
 
 
 def test_an_engine_reads_its_weights_for_every_token() -> None:
