@@ -201,8 +201,8 @@ def _tensor_parallel(config: Config) -> Iterator[str]:
         )
     if config.scorers.placement == "separate":
         yield (
-            f"{shared} with {decided(config, 'scorers')}: one process would compute with whole matrices, with other bits "
-            "than ranks that share them. Set scorers.placement colocate"
+            f"{shared} with {decided(config, 'scorers')}: one process would compute with whole matrices, with other "
+            "bits than ranks that share them. Set scorers.placement colocate"
         )
 
 
