@@ -1,9 +1,10 @@
-"""Seconds per GiB of a publication between two hosts, beside a plain copy over the same link, and on one host.
+"""Seconds per GiB of weights between two hosts, beside a plain copy over the same link, and on one host.
 
 python -m benchmarks.hosts [--model FOLDER] [--rounds 5]; the last line is the figures as JSON. It needs root: the hosts
-are network, mount and process namespaces of this machine, as in tests/cluster, so the link between them is memory. The
-plain copy sends a file in shared memory through one connection of TCP into a file in the other host's shared memory.
-Publications and copies take turns.
+are network, mount and process namespaces of this machine, as in tests/cluster, so the link between them is memory. In
+turns: `publish`, a whole publication, with the engine's load and checks; `carry`, the same without the engine, which is
+staging and, between hosts, the way into the shared memory of the engine's host; `copy`, a file in shared memory through
+one connection of TCP into a file in the other host's shared memory.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentrl.cluster.relay import HostRelay
 from agentrl.config.embedded import cache_folder
 from agentrl.config.models import locate
+from agentrl.types import Version
+from agentrl.weights.transfer import StagedTransfer
 from benchmarks.rollout import config_of, flags
 from benchmarks.sync import at_work
 from benchmarks.timing import alternated, column, last_line
@@ -27,10 +31,10 @@ from tests.cluster.hosts import Host, hosts, missing, shared_folder
 
 HERE = ("env", f"PYTHONPATH={Path(__file__).parents[1]}", sys.executable, "-m", "benchmarks.hosts")
 PORT = 7000
-GIB, CHUNK = 1 << 30, 1 << 20
+CHUNK = 1 << 20
 SHARED_MEMORY = Path("/dev/shm")
 TIMEOUT_S = 600.0
-PARTS = ("publish_s", "stage_s", "load_s", "verify_s")
+PARTS = ("stage_s", "load_s", "verify_s")
 
 
 def receive(address: str) -> None:
@@ -66,13 +70,22 @@ async def measure(args: argparse.Namespace, engine: str, copied: int = 0) -> dic
         }
     )
     file = SHARED_MEMORY / "to-send"
-    async with at_work(config, locate(config.model.name), Path(args.out)) as (_, publications):
+    async with at_work(config, locate(config.model.name), Path(args.out)) as (team, publications):
+        relay = HostRelay(team.agents, lambda: team.learners.policy.host)
+        transfer = StagedTransfer(team.learners.buckets, relay)
+
+        async def carry() -> dict[str, float]:
+            engines = list(team.engines.serving().values())
+            async with transfer.opened(engines, Version(1, 0), TIMEOUT_S) as delivery:
+                while await delivery.next(0) is not None:
+                    pass
+            return {}
 
         async def copy() -> dict[str, float]:
             await asyncio.to_thread(send, file, args.peer)
             return {}
 
-        arms = {"publish": publications.publish}
+        arms = {"publish": publications.publish, "carry": carry}
         if copied:
             file.write_bytes(os.urandom(CHUNK) * (copied // CHUNK))
             arms["copy"] = copy
@@ -80,20 +93,15 @@ async def measure(args: argparse.Namespace, engine: str, copied: int = 0) -> dic
         file.unlink(missing_ok=True)
     figures = {part: column(taken["publish"], part) for part in PARTS}
     figures["mib"] = column(taken["publish"], "mib")
-    figures["s_per_gib"] = figures["publish_s"] * GIB / (figures["mib"] * CHUNK)
-    if copied:
-        figures["copy_s"] = column(taken["copy"], "seconds")
-        figures["copy_s_per_gib"] = figures["copy_s"] * GIB / (copied // CHUNK * CHUNK)
-    return figures
+    return figures | {f"{name}_s_per_gib": column(taken[name], "seconds") * 1024 / figures["mib"] for name in arms}
 
 
 async def inside(args: argparse.Namespace) -> None:
     """Measure on the host of the learner."""
     one = await measure(args, "learner")
     two = await measure(args, "engine", int(one["mib"]) * CHUNK)
-    more_s = two["s_per_gib"] - one["s_per_gib"]
-    figures = {"one_host": one, "two_hosts": two, "more_s_per_gib": more_s, "ratio": more_s / two["copy_s_per_gib"]}
-    print(last_line("hosts", figures))
+    ratio = two["carry_s_per_gib"] / two["copy_s_per_gib"]
+    print(last_line("hosts", {"one_host": one, "two_hosts": two, "carry_to_copy": ratio}))
 
 
 @contextmanager
