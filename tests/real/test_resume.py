@@ -83,8 +83,8 @@ def learned(run: Run) -> list[Learned]:
             tokens = tuple((segment.ids, segment.logprobs) for s in one.sequences for segment in s.segments)
             trained.append((sample, (row.env, row.epoch, row.task_index), tokens, one.reward))
         report = record.learner
-        numbers: dict[str, object] = {"loss": report.loss, "grad_norm": report.grad_norm, "lr": report.lr, **report.meters}
-        out.append((record.step, report.digest, numbers, trained))
+        numbers: dict[str, object] = {"loss": report.loss, "grad_norm": report.grad_norm, "lr": report.lr}
+        out.append((record.step, report.digest, numbers | report.meters, trained))
     return out
 
 
