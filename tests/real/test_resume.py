@@ -12,7 +12,6 @@ import pytest
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.store import TrajectoryStore
-from agentrl.types import TokenSequence
 from tests.real.runs import BATCH, Run, lawful
 from tests.tiny import tiny_model
 
@@ -33,7 +32,7 @@ class Short(Env):
     def length(self, ctx: Context) -> float:
         return float(len(ctx.turns[-1].text) % 3)
 """
-Learned = tuple[int, str, dict[str, object], list[tuple[object, tuple[TokenSequence, ...], float | None]]]
+Learned = tuple[int, str, dict[str, object], list[tuple[object, ...]]]
 
 
 class ScriptedRuns:
@@ -77,15 +76,15 @@ def learned(run: Run) -> list[Learned]:
     attempts = {(row.step, row.sample): row for row in rows if row.state == "trained"}
     out: list[Learned] = []
     for record in read_steps(folder):
-        trained = []
+        trained: list[tuple[object, ...]] = []
         for sample in record.samples:
             row = attempts[record.step, sample]
             one = store.read(sample, row.attempt)
             tokens = tuple((segment.ids, segment.logprobs) for s in one.sequences for segment in s.segments)
             trained.append((sample, (row.env, row.epoch, row.task_index), tokens, one.reward))
         report = record.learner
-        numbers = {"loss": report.loss, "grad_norm": report.grad_norm, "lr": report.lr, **report.meters}
-        out.append((record.step, report.digest, numbers, trained))
+        numbers: dict[str, object] = {"loss": report.loss, "grad_norm": report.grad_norm, "lr": report.lr}
+        out.append((record.step, report.digest, numbers | report.meters, trained))
     return out
 
 
