@@ -159,13 +159,12 @@ def grad_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """Return the norm of the gradient of whole parameters: parts are summed over their ranks, the others count once."""
     parts: list[Tensor] = []
     others: list[Tensor] = []
-    group = None
+    group: dist.ProcessGroup | None = None
     for parameter in parameters:
         cut = cut_of(parameter)
-        is_part = cut is not None and cut.dim is not None
-        group = cut.group if cut is not None else None
+        group = cut.group if cut is not None else group
         if parameter.grad is not None:
-            (parts if is_part else others).append(parameter.grad)
+            (parts if cut is not None and cut.dim is not None else others).append(parameter.grad)
     norm = nn.utils.get_total_norm(others)
     if group is None:
         return norm
