@@ -292,7 +292,7 @@ def test_config_prints_the_keys_of_the_algorithm(capsys: pytest.CaptureFixture[s
     assert tomllib.loads(text)["algorithm"] == {"name": "gspo", "clip_low": 0.1}
     lines = {line.split(" = ")[0]: line for line in text.splitlines() if " = " in line}
     assert "[--algorithm.clip_low] clip of the ratio" in lines["clip_low"]
-    assert "[default] policy loss of a token; values: ppo_clip, " in lines["# loss"]
+    assert "[default] policy loss of a token: ppo_clip, " in lines["# loss"]
     assert "[no effect without algorithm.kl_coef above 0]" in lines["# kl_in"]
     assert "[no effect without an algorithm with a critic]" in lines["# clip_value"]
     assert main(["config", "--env", "guess", "--algorithm.kl_in", "reward"]) == 2
