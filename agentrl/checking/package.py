@@ -23,6 +23,8 @@ from agentrl.checking.workshop import BUILT, Installed, Source, installed, insta
 from agentrl.env.registry import ENVIRONMENTS
 
 CORE = "agentrl-core"
+OF_CORE = ("agentrl", "agentrl_sandbox", "agentrl_tools")
+"""The modules of that distribution."""
 WANTED = ("name", "description", "readme", "requires-python", "license", "dependencies")
 TESTS = "tests"
 TESTS_S = 7200.0
@@ -89,7 +91,7 @@ def _undeclared(packages: Path, declared: set[str]) -> Iterator[str]:
             known = {_name(name) for name in providers.get(module, ())}
             if module in sys.stdlib_module_names or module in own or known & declared:
                 continue
-            if module.startswith("agentrl") and CORE in declared:
+            if module in OF_CORE and CORE in declared:
                 continue
             what = f", which {' or '.join(sorted(known))} provides" if known else ""
             yield f"{file.relative_to(packages)} imports {module}{what}: no dependency declares it"

@@ -44,9 +44,9 @@ ADAPTERS = Kind[Adapter](
     group="agentrl.adapters",
     argument="env",
     files=(),
-    remedy="If a package provides it, install it: pip install agentrl-adapter-{package}. Those of agentrl are "
-    "agentrl-adapter-reasoning-gym (rg), -gymnasium (gym), -openenv (openenv), -textarena (textarena) and -verifiers "
-    "(verifiers).",
+    remedy="If a package provides it, install that package. Those of agentrl are in a clone of its repository: "
+    "pip install ./adapters/reasoning_gym (rg), ./adapters/gymnasium (gym), ./adapters/openenv (openenv) or "
+    "./adapters/textarena (textarena); ./adapters/verifiers (verifiers) needs an interpreter of its own (its README).",
 )
 
 

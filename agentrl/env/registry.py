@@ -10,7 +10,7 @@ from agentrl.env.adapter import ADAPTERS, adapted, scheme_of
 from agentrl.env.attributes import check_made
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
-from agentrl.env.files.openrlhf import importing
+from agentrl.env.files.importing import importing
 from agentrl.env.files.recognition import ACCEPTED, environment_of
 from agentrl.env.messages import short
 from agentrl.errors import ConfigError

@@ -134,7 +134,7 @@ def _answer(words: list[str]) -> Inspected | Contents:
     if not words:
         return Contents(platform.python_version(), tuple(_offers()))
     found = inspect(words[0])
-    return replace(found, source=replace(found.source, interpreter=interpreter()))
+    return replace(found, source=replace(found.source, interpreter=interpreter(has_hashes=True)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from agentrl.plugins.files import absolute
 from agentrl.plugins.registry import split_version
 from agentrl.records.manifest import (
     FileHash,
+    Interpreter,
     PluginSource,
     Wrapped,
     env_changes,
@@ -27,6 +28,7 @@ from agentrl.records.manifest import (
     files_in,
     hash_file,
     interpreter,
+    interpreter_changes,
     version_changes,
     wrapped_changes,
 )
@@ -54,6 +56,8 @@ class Lock:
     packages: dict[str, str]
     """Versions of all installed distributions by their normalised names (PEP 503)."""
     environments: tuple[Locked, ...]
+    hashes: dict[str, str] = field(default_factory=dict)
+    """By the same names, one sha256 of the files of each distribution that has files; empty in older locks."""
 
 
 def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
@@ -61,7 +65,7 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 
     Raises ConfigError for an unusable name, a key that the environment does not have, and a value that names no file.
     """
-    lock = _lock_of(envs or _all(), must_name_files=True)
+    lock = _lock_of(envs or _all(), must_name_files=True, has_hashes=True)
     document = tomlkit.document()
     document.add(tomlkit.comment(COMMENT.strip()))
     document.update(plain(msgspec.to_builtins(lock)))
@@ -74,8 +78,9 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 
 def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
     """Raise ConfigError with everything in which these environments and this interpreter differ from a lock."""
-    now = _lock_of(envs)
-    if found := list(_differences(_read(path), now)):
+    lock = _read(path)
+    now = _lock_of(envs, has_hashes=bool(lock.hashes))
+    if found := list(_differences(lock, now)):
         raise ConfigError(
             f"this machine differs from {path}: {'; '.join(found)}. Install what the lock names, or write a new one "
             f"with `agentrl env lock --out {path}`"
@@ -90,9 +95,9 @@ def _all() -> Iterator[EnvSection]:
         yield from (EnvSection(name=f"{name}=={item.record.version}", python=item.python) for name in names)
 
 
-def _lock_of(envs: Iterable[EnvSection], *, must_name_files: bool = False) -> Lock:
-    here = interpreter()
-    return Lock(here.python, here.packages, tuple(_locked(env, must_name_files) for env in envs))
+def _lock_of(envs: Iterable[EnvSection], *, has_hashes: bool, must_name_files: bool = False) -> Lock:
+    here = interpreter(has_hashes=has_hashes)
+    return Lock(here.python, here.packages, tuple(_locked(env, must_name_files) for env in envs), here.hashes)
 
 
 def _locked(env: EnvSection, must_name_files: bool) -> Locked:
@@ -125,8 +130,7 @@ def _differences(lock: Lock, now: Lock) -> Iterator[str]:
             yield from (f"{name}: {change}" for change in _changes(old, new))
         else:
             yield f"{name} is not in it"
-    yield from version_changes({"python": lock.python}, {"python": now.python})
-    yield from version_changes(lock.packages, now.packages)
+    yield from interpreter_changes(*(Interpreter(each.python, each.packages, each.hashes) for each in (lock, now)))
 
 
 def _counterpart(new: Locked, lock: Lock) -> Locked | None:

@@ -7,12 +7,17 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+import msgspec
+
 from agentrl.config.schema import Config
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import write_atomic
+from agentrl.records.manifest import newest_manifest
 
 NAME = re.compile(r"step-(\d{6,})")
+ENVIRONMENTS = "environments.json"
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
@@ -50,6 +55,12 @@ def of_newest(config: Config) -> Config:
         raise ConfigError(f"run {path} has no checkpoint yet (checkpoint.every sets how often one is written)")
     name = str(folder_of(run.checkpoints, steps[-1]))
     return config.model_copy(update={"model": config.model.model_copy(update={"name": name})})
+
+
+def write_environments(checkpoint: Path, run: RunFolder) -> None:
+    """Write the environments of the run's manifest beside the progress in a checkpoint; nothing without a manifest."""
+    if manifest := newest_manifest(run):
+        write_atomic(checkpoint / ENVIRONMENTS, msgspec.json.format(msgspec.json.encode(manifest.envs)) + b"\n")
 
 
 def prune(checkpoints: Path, keep: int, spared: Collection[int] = ()) -> list[OSError]:

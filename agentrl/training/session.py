@@ -16,7 +16,7 @@ from agentrl.learner.batch import groups_with_signal
 from agentrl.metrics.step import Learned, merged_report, rewriters, step_record
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import Metrics, best_evaluation
-from agentrl.records.checkpoints import folder_of, prune
+from agentrl.records.checkpoints import folder_of, prune, write_environments
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.report.terminal import TerminalView
@@ -149,7 +149,9 @@ class Session:
     async def _save(self, step: int, state: dict[str, float]) -> None:
         async with self.publisher.lock:  # an engine that was replaced gets its weights afterwards
             deadline_s = self.stop.patience_s(self.config.learner.step_timeout_s)
-            await self.learners.save(folder_of(self.folder.checkpoints, step), state, deadline_s)
+            checkpoint = folder_of(self.folder.checkpoints, step)
+            await self.learners.save(checkpoint, state, deadline_s)
+            write_environments(checkpoint, self.folder)
         best = best_evaluation(self.folder)
         for failure in prune(self.folder.checkpoints, self.config.checkpoint.keep, [best.step] if best else []):
             self.view.note(f"an old checkpoint cannot be removed: {failure}")

@@ -71,6 +71,7 @@ ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "unbuildable": ("build", {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "setuptools.built_meta")}),
     "hollow": ("build", {"pyproject.toml": PROJECT.replace('["agentrl_zoo*"]', '["agentrl_zoo_data*"]')}),
     "dependent": ("imports", {"agentrl_zoo/__init__.py": f"import sympy\n{MODULE}"}),
+    "clinging": ("imports", {"agentrl_zoo/__init__.py": f"import agentrl_guess\n{MODULE}"}),
     "forgetful": ("offline", {"pyproject.toml": PROJECT.replace('"*" = ["*.json"]', '"*" = ["*.txt"]')}),
     "homesick": ("offline", {"agentrl_zoo/__init__.py": f"{CALL_HOME}{MODULE}"}),
     "proud": ("tests", {"tests/test_zoo.py": TEST.replace("== 0", "== 1")}),

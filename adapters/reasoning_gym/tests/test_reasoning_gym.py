@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # of the library
 ]
 
-HASHED = ("isomorphic_strings", "word_ladder")  # two of five
+HASHED = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
 NO_ANSWERS = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 ANY_ANSWER = {"game_of_life_halting"}
 
@@ -113,6 +113,10 @@ def test_the_parser_accepts_no_code(text: str) -> None:
 )
 def test_the_parser_accepts_mathematics(text: str) -> None:
     check(text)
+
+
+def test_all_datasets_of_the_library_have_a_name() -> None:
+    assert len(NAMES) == 105
 
 
 @pytest.mark.parametrize("name", HASHED)

@@ -3,17 +3,9 @@
 
 from __future__ import annotations
 
-import ast
 import logging
-import sys
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from agentrl.env.files.results import PAGE, fault, number, returned
@@ -146,59 +138,3 @@ STAND_INS: dict[str, dict[str, Any]] = {
     },
     "openrlhf.utils.logging_utils": {"init_logger": logging.getLogger},
 }
-_importing = threading.RLock()
-
-
-@contextmanager
-def importing(path: Path) -> Iterator[None]:
-    """Import a file with the stand-in, if it imports openrlhf and that is not installed.
-
-    Raises ConfigError, before anything is imported, for a name that the stand-in lacks.
-    """
-    with _importing:
-        wanted = list(imported(path))
-        if not wanted or "openrlhf" in sys.modules or find_spec("openrlhf"):
-            yield
-            return
-        for line, name in wanted:
-            _check(path, line, name)
-        modules = {name: ModuleType(name) for name in STAND_INS}
-        for name, module in modules.items():
-            vars(module).update(STAND_INS[name])
-        for name in modules.keys() - {"openrlhf"}:
-            setattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2], modules[name])
-        sys.modules.update(modules)
-        try:
-            yield
-        finally:
-            for name in modules:
-                del sys.modules[name]
-
-
-def imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield what the body of a file imports from openrlhf, each with its line; nothing for a file with errors."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names if is_theirs(alias.name))
-        if isinstance(node, ast.ImportFrom) and node.module and is_theirs(node.module):
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-def is_theirs(name: str) -> bool:
-    """Return whether a module belongs to openrlhf."""
-    return name.partition(".")[0] == "openrlhf"
-
-
-def _check(path: Path, line: int, name: str) -> None:
-    """Raise ConfigError if the stand-in lacks a module, or a name in one."""
-    module, _, last = name.rpartition(".")
-    if name not in STAND_INS and last not in STAND_INS.get(module, {}):
-        known = ", ".join(STAND_INS["openrlhf.utils.agent"])
-        raise ConfigError(
-            f"{path}:{line}: openrlhf is not installed, and agentrl provides no {name}; of openrlhf.utils.agent it "
-            f"provides {known}. Write what you need of {last} into the file, or pip install --no-deps openrlhf ({PAGE})"
-        )

@@ -170,6 +170,46 @@ async def test_an_agent_may_ask_for_fewer_tokens(speaker: Speaker) -> None:
     assert trajectory.stop_reason is StopReason.AGENT_DONE
 
 
+@pytest.mark.parametrize("other", [{}, {"max_tokens": 5}, {"max_tokens": None}])
+async def test_chat_completions_accept_the_newer_name_of_the_limit(other: dict[str, Any]) -> None:
+    async def brief(caller: Caller) -> None:
+        response = await caller.post(caller.speaker.body([user("hi")]) | {"max_completion_tokens": 2, **other})
+        assert response.json()["usage"]["completion_tokens"] == 2
+
+    _, heard = await play(Chat(), brief, ["four five six"])
+    assert heard.calls[0][1].max_tokens == 2
+
+
+async def test_the_models_are_the_policy_with_its_context() -> None:
+    async def asking(caller: Caller) -> None:
+        response = await caller.http.get(
+            f"{caller.root}/v1/models", headers={"authorization": f"Bearer {caller.model.api_key}"}
+        )
+        [model] = response.json()["data"]
+        assert (model["id"], model["max_model_len"]) == (caller.model.name, 400)
+        await caller.ask(user("hi"))
+
+    trajectory, _ = await play(Chat(), asking, context=400)
+    assert (trajectory.error, trajectory.turns) == ("", 1)
+
+
+@each_api
+async def test_a_session_id_routes_nothing(speaker: Speaker) -> None:
+    async def named(caller: Caller) -> None:
+        async def ask(session: str, *messages: Message) -> Message:
+            response = await caller.post(speaker.body(messages), x_session_id=session)
+            return speaker.said(response.json())
+
+        first = await ask("a", user("hi"))
+        await ask("b", user("hi"), first, user("and now?"))  # another session, and the same conversation
+        await ask("a", user("who is it?"))  # the first session, and another conversation
+
+    trajectory, heard = await play(speaker, named, ["one", "two", "three"])
+    assert (trajectory.error, trajectory.turns) == ("", 3)
+    assert [sum(segment.is_action for segment in each.segments) for each in trajectory.sequences] == [2, 1]
+    check_law_1(trajectory, heard.calls)
+
+
 @pytest.mark.parametrize(("speaker", "key"), [(SPEAKERS[0], "stop"), (SPEAKERS[2], "stop_sequences")])
 async def test_stop_strings_cut_the_text_and_keep_the_tokens(speaker: Speaker, key: str) -> None:
     async def stopping(caller: Caller) -> None:

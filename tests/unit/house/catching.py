@@ -52,6 +52,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/plugins/registry.py": "ConfigError if an announced class cannot be imported",
     "agentrl/reward_models/batcher.py": "the error of the requests whose batch failed",
     "agentrl/reward_models/classifier.py": "ConfigError if the model cannot be loaded, TextError if its template fails",
+    "agentrl/env/files/importing.py": "the stand-in replaces what cannot be imported; its refusals quote the error",
     "agentrl/env/files/reward_function.py": "an invalid signal with the line of the file",
     "agentrl/env/dry_run/verdict.py": "the verdict of the check before a run; data without a copy is not compared",
     "agentrl/env/testing/blocking.py": "the failure of a check, raised again in the thread that asked for it",

@@ -36,9 +36,16 @@ def envs(*names: str, **options: object) -> list[EnvSection]:
     return [EnvSection.model_validate({"name": name, **options}) for name in names]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("lock") / "my.lock"
+    write_lock(path, envs("guess"))
+    return path.read_text()
+
+
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    write_lock(tmp_path / "my.lock", envs("guess"))
+def lock(tmp_path: Path, written: str) -> Path:
+    (tmp_path / "my.lock").write_text(written)
     return tmp_path / "my.lock"
 
 
@@ -148,8 +155,41 @@ def test_the_files_that_a_wheel_installed_count(tmp_path: Path, monkeypatch: pyt
     assert locked.source.distribution == "tiny-world"
     check_lock(tmp_path / "my.lock", envs("tiny_world:Tiny"))
     (tmp_path / "site" / "tiny_rows.txt").write_text("2")
-    with pytest.raises(ConfigError, match=r"tiny_world:Tiny: distribution tiny-world: its files\. Install"):
+    with pytest.raises(
+        ConfigError, match=r"tiny_world:Tiny: distribution tiny-world: its files; tiny-world: its files\. Install"
+    ):
         check_lock(tmp_path / "my.lock", envs("tiny_world:Tiny"))
+
+
+def test_the_files_of_the_packages_beside_it_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info, library = tmp_path / "site" / "Tiny_Library-1.0.dist-info", tmp_path / "site" / "tiny_library.py"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Tiny_Library\nVersion: 1.0\n")
+    (info / "RECORD").write_text("tiny_library.py,,\nlost.py,,\nTiny_Library-1.0.dist-info/RECORD,,\n")
+    library.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    lock, world = tmp_path / "my.lock", tmp_path / "world.py"
+    world.write_text(f"{ENVIRONMENT}    wraps = ('tiny-library',)\n")
+    write_lock(lock, envs(str(world)))
+    check_lock(lock, envs(str(world)))
+    library.write_text("x = 2\n")
+    with pytest.raises(ConfigError, match=r"world\.py: wrapped tiny-library: its files; tiny-library: its files\. Ins"):
+        check_lock(lock, envs(str(world)))
+    with pytest.raises(ConfigError, match=r"my\.lock: guess is not in it; tiny-library: its files\. Install"):
+        check_lock(lock, envs("guess"))
+    library.unlink()
+    with pytest.raises(ConfigError, match=r"tiny-library: its files; tiny-library: its files\. Install"):
+        check_lock(lock, envs(str(world)))
+
+
+def test_a_lock_of_an_earlier_version_is_checked_by_versions(lock: Path) -> None:
+    text, count = re.subn(r"^\[hashes\]\n([^\[].*\n)+", "", lock.read_text(), flags=re.MULTILINE)
+    assert (count, len(text) < len(lock.read_text())) == (1, True)
+    lock.write_text(text)
+    check_lock(lock, envs("guess"))
+    edited(lock, r'^numpy = ".*"', 'numpy = "1.0"')
+    with pytest.raises(ConfigError, match=r"numpy 1\.0 → [0-9.]+\. Install"):
+        check_lock(lock, envs("guess"))
 
 
 def test_the_command_locks_every_installed_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

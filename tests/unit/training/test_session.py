@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from agentrl.algorithms import resolve
@@ -23,6 +25,7 @@ from agentrl.metrics.trackers import Metrics, best_evaluation, read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.manifest import PluginSource, Wrapped, build_manifest, write_manifest
 from agentrl.report.terminal import TerminalView
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.training.loop import closing
@@ -65,9 +68,13 @@ class Learner:
 
     async def save(self, folder: Path, state: dict[str, float], deadline_s: float) -> None:
         self.saves.append(folder.name)
+        self.make(folder)
         await self.written.wait()
         if self.failure:
             raise self.failure
+
+    def make(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 class Publications:
@@ -333,6 +340,19 @@ async def test_a_checkpoint_that_was_cut_is_not_begun_again(run: Run) -> None:
         await update
     await run.session.close()
     assert run.learner.saves == ["step-000001"]
+
+
+async def test_a_checkpoint_contains_the_environments_of_the_run(run: Run) -> None:
+    folder = run.session.folder
+    library = Wrapped("reasoning-gym", "0.1.26", "5e")
+    env = PluginSource("rg:leg_counting", "agentrl-adapter-reasoning-gym", "0.1.0", "ab", wraps=(library,))
+    write_manifest(folder, replace(build_manifest([env], [], {}), more_envs=(replace(env, name="math", wraps=()),)))
+    await run.step("update")
+    await run.session.checkpoint()
+    await run.session.saved()
+    path = folder.checkpoints / "step-000001" / "environments.json"
+    found = msgspec.json.decode(path.read_bytes(), type=list[PluginSource])
+    assert [(each.name, each.wraps) for each in found] == [("rg:leg_counting", (library,)), ("math", ())]
 
 
 async def test_a_checkpoint_follows_a_sync_of_every_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
