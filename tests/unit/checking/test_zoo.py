@@ -15,7 +15,7 @@ from agentrl.checking import attempts, canaries, hanging, running
 from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
-from agentrl.env import Context, Limits, Message, Task
+from agentrl.env import Context, Limits, Message, Task, reward
 from agentrl.env.testing import cancellation
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
 from tests.zoo import behaviour, contract, good, packages, truth
@@ -106,6 +106,17 @@ def test_the_policy_that_repeats_the_prompt_leaves_out_its_own_messages() -> Non
     assert callable(repeat)
     messages = [Message(role=role, content=role) for role in ("system", "user", "assistant", "tool", "assistant")]
     assert repeat(messages) == "system\nuser\ntool"
+
+
+class Lenient(good.Sums):
+    @reward
+    def right(self, ctx: Context) -> float:
+        return super().right(ctx) if ctx.text.isdigit() else 0.3
+
+
+def test_what_chance_may_earn_passes_with_a_note() -> None:
+    [result] = run_checks(Subject("lenient", Lenient), [BY_NAME["noise"]])
+    assert (result.status, result.text) == (Status.PASSED, "mean reward 0.3, above 0: up to 0.4 may be chance")
 
 
 @pytest.mark.parametrize("name", ["hanging-agent", "hanging-scorer", "cancellation", "leftovers"])
