@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from agentrl.checking.attempts import Answers, check_floor, saying
+from agentrl.checking.attempts import CHANCE, Answers, check_floor, saying
 from agentrl.checking.check import Check, Level, SkippedError, Subject
 from agentrl.env.base import Env, Policy
 from agentrl.env.policies import NOISE, TOOL_CALL, solution_of, turn_of
@@ -84,6 +84,8 @@ def broken_call(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG
     return saying(f'{TOOL_CALL}{{"name": "{name}", "arguments": {{"a": [')
 
 
+POSSIBLE = ("echo", "prompt", "noise", "flooding", "injected-verdict", "broken-call")
+"""Checks whose text may be the right answer of some task by chance; silence is none."""
 FLOORED: tuple[tuple[str, Answers, str, str], ...] = (
     ("echo", echo, "an echo of the last message", "Read the answer after a marker, or compare it as a whole."),
     ("prompt", prompt, "the whole prompt", "Read the answer after a marker, or compare it as a whole."),
@@ -95,13 +97,13 @@ FLOORED: tuple[tuple[str, Answers, str, str], ...] = (
 )  # fmt: skip
 
 
-async def _check(answers: Answers, what: str, subject: Subject) -> str:
-    return await check_floor(subject, answers, what)
+async def _check(answers: Answers, what: str, most: float, subject: Subject) -> str:
+    return await check_floor(subject, answers, what, most=most)
 
 
 async def check_empty(subject: Subject) -> str:
     """Check that an empty answer earns nothing, and neither does white space."""
-    notes = [await check_floor(subject, partial(_say, blank), what) for what, blank in BLANKS.items()]
+    notes = [await check_floor(subject, partial(_say, blank), what, most=0.0) for what, blank in BLANKS.items()]
     return ", ".join(f"{what}: {note}" for what, note in zip(BLANKS, notes, strict=True) if note)
 
 
@@ -115,7 +117,8 @@ CHECKS = (
         "Return 0 for an answer that contains nothing.", check_empty,
     ),
     *(
-        Check(name, Level.TRUTH, f"Does {what} earn nothing?", remedy, partial(_check, answers, what))
+        Check(name, Level.TRUTH, f"Does {what} earn nothing?", remedy,
+              partial(_check, answers, what, CHANCE if name in POSSIBLE else 0.0))
         for name, answers, what, remedy in FLOORED
     ),
 )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from agentrl.checking import canaries, probe
-from agentrl.checking.attempts import CHANCE
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
 from agentrl.env.base import Env
@@ -25,10 +24,10 @@ async def oracle(subject: Subject) -> str:
 
 
 async def own_canaries(subject: Subject) -> str:
-    """Check that the environment's own canaries earn next to nothing."""
+    """Check that the environment's own canaries earn nothing."""
     if subject.env_class.canaries is Env.canaries:
         raise FailedError(f"{subject.env_class.__name__} has no canaries; write canaries(task)")
-    await check_canaries(subject.make, tasks=TASKS, most=CHANCE)
+    await check_canaries(subject.make, tasks=TASKS)
     return ""
 
 
@@ -68,7 +67,7 @@ CHECKS = (
         "Write oracle(task), and make the verifier accept what it returns with a reward of 1.", oracle,
     ),
     Check(
-        "canaries", Level.TRUTH, "Do the environment's own canaries earn next to nothing?",
+        "canaries", Level.TRUTH, "Do the environment's own canaries earn nothing?",
         "Write canaries(task) with the cheats that you can think of, and make the verifier give each 0.", own_canaries,
     ),
     *canaries.CHECKS,

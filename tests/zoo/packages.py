@@ -18,6 +18,9 @@ requires-python = ">=3.11"
 license = "Apache-2.0"
 dependencies = ["agentrl-core"]
 
+[project.optional-dependencies]
+test = ["pytest"]
+
 [project.entry-points."agentrl.envs"]
 zoo = "agentrl_zoo:Zoo"
 
@@ -74,6 +77,8 @@ ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "clinging": ("imports", {"agentrl_zoo/__init__.py": f"import agentrl_guess\n{MODULE}"}),
     "forgetful": ("offline", {"pyproject.toml": PROJECT.replace('"*" = ["*.json"]', '"*" = ["*.txt"]')}),
     "homesick": ("offline", {"agentrl_zoo/__init__.py": f"{CALL_HOME}{MODULE}"}),
+    "lost": ("clean", {"pyproject.toml": PROJECT.replace('["agentrl-core"]', '["agentrl-core", "agentrl-env-maps"]')}),
+    "bare": ("clean", {"pyproject.toml": PROJECT.replace('test = ["pytest"]', "test = []")}),
     "proud": ("tests", {"tests/test_zoo.py": TEST.replace("== 0", "== 1")}),
 }  # fmt: skip
 """By name: the check that catches the package, and its files that differ from those of a good one ("": none)."""

@@ -51,6 +51,18 @@ class Fooled(Sums):
         return float(ctx.text.isdigit() and abs(int(ctx.text) - int(gold(ctx))) <= 1)
 
 
+class Patient(Sums):
+    """Pays a third for a number that is off by one."""
+
+    caught_by = "canaries"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        if not ctx.text.strip().isdigit():
+            return 0.0
+        return {0: 1.0, 1: 0.3}.get(abs(int(ctx.text) - int(gold(ctx))), 0.0)
+
+
 class Generous(Sums):
     """Rewards silence."""
 
@@ -59,6 +71,16 @@ class Generous(Sums):
     @reward
     def right(self, ctx: Context) -> float:
         return float(ctx.text.strip() in ("", gold(ctx)))
+
+
+class Consoling(Sums):
+    """Pays a little for silence, less than chance could earn."""
+
+    caught_by = "empty"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx)) if ctx.text.strip() else 0.39
 
 
 class Blank(Sums):

@@ -118,7 +118,6 @@ class SearchEnv(Env):
             "the question again": [f"<answer>{question.text}</answer>"],
             "every name in the world": [f"<answer>{' '.join([*question.golds, *world.world().kinds])}</answer>"],
             "does not know": ["<answer>I do not know</answer>"],
-            "only searches": [searching(question.text), "<answer>It is in what I found.</answer>"],
         }
 
 

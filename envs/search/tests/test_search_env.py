@@ -36,21 +36,29 @@ async def play(env: SearchEnv, task: Task, policy: Policy) -> dict[str, float | 
 
 
 async def check_evidence(env: SearchEnv, count: int) -> None:
-    """On a sample of either split the oracle scores the maximum, and no canary more than for its searches."""
+    """On a sample of either split the oracle scores the maximum, and no canary anything."""
     for task in await testing.sample_tasks(env, count):
         assert await play(env, task, env.oracle(task)) == {"right": 1.0, "evidence": 1.0, "overlap": 1.0}, task
         for name, policy in env.canaries(task).items():
             values = await play(env, task, policy)
-            assert values["right"] == 0.0, (name, task)
-            assert values["evidence"] == 0.0 or name == "only searches"
+            assert values["right"] == values["evidence"] == 0.0, (name, task)
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
-async def test_the_oracle_scores_the_maximum_and_the_canaries_stay_at_the_floor(hops: int) -> None:
+async def test_the_oracle_scores_the_maximum_and_the_canaries_nothing(hops: int) -> None:
     await check_evidence(SearchEnv(hops=hops), 100)
+
+
+async def test_a_search_without_an_answer_earns_its_evidence_at_most() -> None:
+    env = SearchEnv()
+    for task in await testing.sample_tasks(env, 20):
+        policy = [searching(task.data.text), "<answer>It is in what I found.</answer>"]
+        values = await play(env, task, policy)
+        assert values["right"] == 0.0, task
+        assert values["evidence"] in (0.0, 0.5, 1.0)
 
 
 async def test_the_splits_share_no_question() -> None:

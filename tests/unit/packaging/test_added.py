@@ -157,6 +157,20 @@ def test_two_versions_are_added_shown_locked_and_removed(
     assert left(home) == [new.folder.name]
 
 
+def test_two_owners_are_added_beside_each_other_and_played(links: Path, home: Path) -> None:
+    for owner, version in (("ada", "0.5"), ("bob", "0.7")):
+        write_maze(links, version, owner=owner)
+        add(request_of(f"{owner}/maze=={version}", links))
+    assert len(left(home)) == 2
+    pair = with_interpreters(load(None, of_flags([("env", "ada/maze,bob/maze"), ("model", EMBEDDED)])))
+    sources = [source() for source in RunInputs.of(pair).envs]
+    assert [(source.distribution, source.version) for source in sources] == [
+        ("agentrl-env-ada-maze", "0.5"),
+        ("agentrl-env-bob-maze", "0.7"),
+    ]
+    assert asyncio.run(rewards(pair)) == [0.5, 0.7]
+
+
 async def rewards(config: Config) -> list[float]:
     """The reward of an episode of each environment, played with a scripted engine."""
     found = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import tarfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from agentrl.cli import env_publish
 from agentrl.cli.main import main
 from agentrl.errors import ConfigError
-from agentrl.packaging.building import build
+from agentrl.packaging.building import build, upload
 from agentrl.packaging.scaffold import PackageName, write_package
 
 
@@ -52,6 +54,46 @@ def test_a_package_that_fails_a_check_is_not_built(tmp_path: Path, capsys: pytes
     assert main(["env", "publish", str(folder)]) == 1
     assert "nothing was built: fix what failed first" in capsys.readouterr().out
     assert not (folder / "dist").exists()
+
+
+TWINE = """
+import json, sys
+from pathlib import Path
+Path({said!r}).write_text(json.dumps(sys.argv[1:]))
+sys.exit({code})
+"""
+"""A module that is started as twine: it writes its words down."""
+
+
+def write_twine(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> Path:
+    """Put a twine on the path that uploads nothing. Returns the file with the words that it got."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "twine.py").write_text(TWINE.format(said=str(folder / "said.json"), code=code))
+    monkeypatch.syspath_prepend(folder / "bin")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "bin"), os.environ.get("PYTHONPATH", "")]))
+    return folder / "said.json"
+
+
+@pytest.mark.timeout(400)
+def test_a_package_that_passes_is_built_and_uploaded_when_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, folder = write_twine(tmp_path, monkeypatch), tmp_path / "ready"
+    write_package(PackageName("ada", "ready"), "single", folder)
+    assert main(["env", "publish", str(folder), "--upload"]) == 0, capsys.readouterr().out
+    files = [folder / "dist" / f"agentrl_env_ada_ready-0.1.0{end}" for end in (".tar.gz", "-py3-none-any.whl")]
+    assert sorted((folder / "dist").iterdir()) == sorted(files)
+    out = capsys.readouterr().out
+    assert " 0 failed, " in out
+    assert out.endswith("\nbuilt\n" + "".join(f"  {file}\n" for file in files))
+    assert json.loads(said.read_text()) == ["upload", *map(str, files)]
+
+
+def test_an_upload_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = write_twine(tmp_path, monkeypatch, code=1)
+    with pytest.raises(ConfigError, match="twine could not upload the files"):
+        upload([tmp_path / "a.whl"])
+    assert json.loads(said.read_text()) == ["upload", str(tmp_path / "a.whl")]
 
 
 def test_what_to_upload_is_quoted_for_a_shell(

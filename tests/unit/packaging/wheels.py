@@ -59,17 +59,23 @@ def write_wheel(
     return path
 
 
-def write_maze(folder: Path, version: str, code: str = "", needs: tuple[str, ...] = ("agentrl-core",)) -> Path:
-    """Write a wheel of the environment `ada/maze`; `code` comes first in its module."""
+def write_maze(
+    folder: Path, version: str, code: str = "", needs: tuple[str, ...] = ("agentrl-core",), *, owner: str = "ada"
+) -> Path:
+    """Write a wheel of the environment `OWNER/maze`; `code` comes first in its module."""
     source = code + ENVIRONMENT.format(env="Maze", version=version)
-    points = "[agentrl.envs]\nada/maze = agentrl_ada_maze:Maze\n"
-    return write_wheel(folder, "agentrl-env-ada-maze", version, {"agentrl_ada_maze.py": source}, points, needs)
+    points = f"[agentrl.envs]\n{owner}/maze = agentrl_{owner}_maze:Maze\n"
+    files = {f"agentrl_{owner}_maze.py": source}
+    return write_wheel(folder, f"agentrl-env-{owner}-maze", version, files, points, needs)
 
 
-def write_base(folder: Path) -> None:
-    """Write a stand-in for everything that agentrl-core needs."""
-    for found in _closure("agentrl-core", {}).values():
-        files = {f"{name}.py": text for name, text in _stand_ins(found)}
+def write_base(folder: Path, *more: str) -> None:
+    """Write a stand-in for everything that agentrl-core needs, and for more distributions with all that these need."""
+    needed = {name: distribution(name) for name in more}
+    for name in ("agentrl-core", *more):
+        _closure(name, needed)
+    for found in needed.values():
+        files = dict(_stand_ins(found))
         write_wheel(folder, found.name, found.version, files, needs=tuple(map(str, _requirements(found.name))))
 
 
@@ -88,7 +94,7 @@ def _requirements(name: str) -> list[Requirement]:
 
 
 def _stand_ins(found: Distribution) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of a module for each package or module of a distribution."""
+    """Yield the file and the text of a module for each package or module of a distribution."""
     tops = {file.parts[0]: file for file in found.files or () if ".." not in file.parts}
     for top in tops:
         name, path = top.partition(".")[0], Path(str(found.locate_file(top)))
@@ -96,4 +102,7 @@ def _stand_ins(found: Distribution) -> Iterator[tuple[str, str]]:
             continue
         file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
         if file.is_file():
-            yield name, STAND_IN.format(name=name, file=str(file), folders=folders)
+            yield (
+                f"{name}/__init__.py" if folders else f"{name}.py",
+                STAND_IN.format(name=name, file=str(file), folders=folders),
+            )
