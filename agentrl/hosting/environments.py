@@ -71,4 +71,5 @@ async def _inspected(env: RemoteEnv, request: DryRunRequest, has_reward_models: 
     finally:
         await env.close()
     source, roles = converted(found["source"], PluginSource), converted(found["roles"], dict[str, str])
-    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source, roles)
+    endless = tuple(found.get("endless", ()))  # a server of an earlier version does not say
+    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source, roles, endless)

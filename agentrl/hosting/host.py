@@ -148,7 +148,8 @@ class Host:
         request = DryRunRequest(env.name, dict(env.options), splits, seed, max_turns)
         found = await asyncio.to_thread(inspect, request, has_reward_models)
         source = replace(await asyncio.to_thread(found.source), interpreter=interpreter())
-        return {"notes": found.notes, "prompt": found.prompt, "source": source, "roles": found.roles}
+        facts = {"notes": found.notes, "prompt": found.prompt, "roles": found.roles, "endless": found.endless}
+        return facts | {"source": source}
 
     async def size(self, split: str, seed: int) -> int | None:
         """Return the number of tasks; None if they are endless."""
