@@ -58,7 +58,9 @@ def listed(text: str) -> list[tuple[str, float | None]]:
     and `x:http://host:80:2` has the weight 2.
     """
     names = [part.strip() for part in SEPARATOR.split(text)]
-    if len(names) == 1 or expanded(text).exists() or expanded(text.rpartition(":")[0] or text).exists():
+    file, colon, inside = text.rpartition(":")
+    is_class = bool(file and colon) and "," not in inside
+    if len(names) == 1 or expanded(text).exists() or (is_class and expanded(file).exists()):
         return [(text, None)]
     return [_weighted(name) for name in names]
 

@@ -82,6 +82,17 @@ def test_a_path_with_a_comma_is_one_environment(tmp_path: Path) -> None:
     assert listed(f"{file}:Mine") == [(f"{file}:Mine", None)]
 
 
+def test_files_that_exist_are_listed_with_others(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.py", tmp_path / "b,c.py"
+    one.touch()
+    other.touch()
+    assert listed(f"{one}:2,math") == [(str(one), 2.0), ("math", None)]
+    assert listed(f"{one}:A,math:2") == [(f"{one}:A", None), ("math", 2.0)]
+    assert listed(f"{one}:A:2,math") == [(f"{one}:A", 2.0), ("math", None)]
+    assert listed(f"{one}:math,guess") == [(f"{one}:math", None), ("guess", None)]
+    assert listed(f"{other}:A") == [(f"{other}:A", None)]
+
+
 def test_keys_of_several_environments_are_under_their_names() -> None:
     flags = [("env", "math:2,guess"), ("env.guess.high", "9"), ("env.guess.rollout.max_turns", "3")]
     config = load(None, of_flags(flags))
