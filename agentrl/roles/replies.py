@@ -39,7 +39,7 @@ class Replies:
         return RoleReply(**msgspec.json.decode(row[0])) if row else None
 
     def put(self, key: bytes, reply: RoleReply, endpoint: str) -> None:
-        """Keep a reply, and count the tokens of its endpoint. Raises RoleError if it is no JSON, or the disk is full."""
+        """Keep a reply, and count its tokens. Raises RoleError if it is no JSON, or the disk is full."""
         tokens = reply.prompt_tokens + reply.completion_tokens
         try:
             with self._file:
