@@ -32,6 +32,7 @@ from tests.unit.rollout.cases import Listening
 from tests.unit.rollout.templates import encode, tokenizer
 
 SEED, EPOCH = 5, 2
+pytestmark = pytest.mark.timeout(240)  # each reverification starts a process
 STEP_MODE = """
 from agentrl.env import Env, Limits, Reply, Task, reward, tool
 from agentrl.types import Signal
@@ -313,7 +314,6 @@ def test_an_agents_episode_runs_again(stage: Stage, again: Reverify) -> None:
     assert (status, counts(report)) == (1, {"flipped": 2})
 
 
-@pytest.mark.timeout(180)
 def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(
     stage: Stage, again: Reverify, capsys: pytest.CaptureFixture[str]
 ) -> None:
