@@ -98,7 +98,22 @@ def test_keys_of_several_environments_are_under_their_names() -> None:
     config = load(None, of_flags(flags))
     assert [(env.name, env.weight, env.options) for env in config.env] == [("math", 2, {}), ("guess", 1, {"high": 9})]
     assert [config.rollout_of(env).max_turns for env in config.env] == [0, 3]
-    assert "so that high is nobody's key: write env.math.high" in refusal(("env", "math,guess"), ("env.high", "9"))
+    assert "so that high is nobody's key: write env.math.high or env.guess.high, or [[env]] tables" in refusal(
+        ("env", "math,guess"), ("env.high", "9")
+    )
+    near = refusal(("env", "math,guess"), ("env.gues.high", "9"))
+    assert "has no environment 'gues'. Did you mean env.guess?" in near
+
+
+@pytest.mark.parametrize("weight", ["nan", "-1", "inf", "-0.5"])
+def test_a_number_that_is_no_weight_is_refused(weight: str) -> None:
+    words = refusal(("env", f"math:{weight},guess"))
+    assert f"has an environment math:{weight}, whose end is no weight: weights are numbers above 0" in words
+
+
+def test_a_table_without_a_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(TABLES.replace('name = "guess"\n', ""))
+    assert "env has a table without a name: give table 2 of 2 a key name" in refusal(base=tmp_path / "run.toml")
 
 
 def test_tables_and_flags_give_the_same_configuration(tmp_path: Path) -> None:
