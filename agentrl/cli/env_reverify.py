@@ -7,32 +7,38 @@ import json
 
 from agentrl.cli.flags import Parser, own_options, path
 from agentrl.config.loading import of_flags
+from agentrl.errors import ConfigError
 from agentrl.report.flips import Reverification, as_json, lines
 
 MEANING = """\
 Score the stored trajectories of a run again, with another version of their environment, and show which rewards
 changed. Needs no GPU and not the model of the run: each episode runs again with the tokens that were sampled. Judges
 and other roles are asked again, at their endpoints; a run with a role that the policy played is refused. Keys in which
-the environment differs from that of the run are given as --env.KEY VALUE. Exit code 0: every reward is as it was; 1: a
-reward changed or is invalid now; 2: the command cannot be executed as given. Episodes that cannot be repeated are
-listed as refused."""
+the environment differs from that of the run are given as --env.KEY VALUE, those of roles as --roles.NAME.KEY VALUE.
+Exit code 0: every reward is as it was; 1: a reward changed or is invalid now; 2: the command cannot be executed as
+given, no trajectory can be scored, or some cannot be read. Episodes that cannot be repeated are listed as refused."""
 
 
 def run(words: list[str]) -> int:
     """Score, and print what changed."""
-    own, pairs = own_options(words)
+    own, pairs = own_options(words, ("env", "roles"))
     given = _parser().parse_args(own)
     from agentrl.cluster.signals import run_until_stopped
-    from agentrl.training.reverify import Choice, plans_of, reverify
+    from agentrl.training.rescoring import reverify
+    from agentrl.training.reverify import Choice, plans_of
 
-    options = {setting.key.removeprefix("env."): setting.value for setting in of_flags(pairs)}
+    settings = of_flags(pairs)
+    options = {one.key.removeprefix("env."): one.value for one in settings if one.key.startswith("env.")}
+    roles = [one for one in settings if not one.key.startswith("env.")]
     choice = Choice(given.label, given.step, given.evaluation)
-    plans = plans_of(given.run, choice, given.env, options)
+    plans = plans_of(given.run, choice, given.env, options, roles)
     if not given.json:
         episodes = sum(plan.episodes for plan in plans)
         print(f"Scoring {episodes:,} trajectories of {given.run} again.", flush=True)
     found: Reverification = run_until_stopped(reverify(plans))
     print(json.dumps(as_json(found), indent=2) if given.json else "\n".join(lines(found)))
+    if found.fault:
+        raise ConfigError(found.fault)
     return int(found.has_changed)
 
 

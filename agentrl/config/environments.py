@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -11,6 +12,8 @@ from pydantic_core import PydanticCustomError
 from agentrl.config.values import expanded
 
 WEIGHT = re.compile(r"(?P<name>.+):(?P<weight>\d+(?:\.\d+)?)")
+NO_WEIGHT = re.compile(r".+:(nan|[-+]?inf|[-+]\d+(\.\d*)?)", re.IGNORECASE)
+"""A name with a number that cannot be a weight."""
 PORT = re.compile(r"//(\[[^\]]*\]|[^/:]*)$")
 """What precedes the port of a URL."""
 SEPARATOR = re.compile(r",(?!\s*[=<>!~])")
@@ -27,6 +30,13 @@ def tables(value: Any) -> Sequence[Any]:
         return list(_split(value))
     if not isinstance(value, list | tuple):
         return (value,)
+    for number, item in enumerate(value, 1):
+        if isinstance(item, Mapping) and "name" not in item:
+            raise PydanticCustomError(
+                "environments",
+                "has a table without a name: give table {number} of {count} a key name",
+                {"number": number, "count": len(value)},
+            )
     return [{"name": item} if isinstance(item, str) else item for item in value]
 
 
@@ -40,7 +50,15 @@ def _split(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     labels = [name for name, _ in named]
     for key, keys in own.items():
         if key not in labels or not isinstance(keys, Mapping):
-            flag = next((f"env.{label}.{key}, or " for label in labels if FLAG.fullmatch(label)), "")
+            near = get_close_matches(key, labels, n=1) if isinstance(keys, Mapping) else []
+            if near:
+                raise PydanticCustomError(
+                    "environments",
+                    "has no environment {key}. Did you mean env.{near}?",
+                    {"key": repr(key), "near": near[0]},
+                )
+            flags = [f"env.{label}.{key}" for label in labels if FLAG.fullmatch(label)]
+            flag = " or ".join(flags) + ", or " if flags else ""
             raise PydanticCustomError(
                 "environments",
                 "has several environments, so that {key} is nobody's key: write {flag}[[env]] tables",
@@ -58,7 +76,9 @@ def listed(text: str) -> list[tuple[str, float | None]]:
     and `x:http://host:80:2` has the weight 2.
     """
     names = [part.strip() for part in SEPARATOR.split(text)]
-    if len(names) == 1 or expanded(text).exists() or expanded(text.rpartition(":")[0] or text).exists():
+    file, colon, inside = text.rpartition(":")
+    is_class = bool(file and colon) and "," not in inside
+    if len(names) == 1 or expanded(text).exists() or (is_class and expanded(file).exists()):
         return [(text, None)]
     return [_weighted(name) for name in names]
 
@@ -70,6 +90,12 @@ def _weighted(text: str) -> tuple[str, float | None]:
             "has an environment {text}, which is the beginning of a version: write every name with its own version, as "
             "in math==0.1,math==0.2, and a range with operators, as in math>=1,<2",
             {"text": repr(text)},
+        )
+    if NO_WEIGHT.fullmatch(text):
+        raise PydanticCustomError(
+            "environments",
+            "has an environment {text}, whose end is no weight: weights are numbers above 0, as in math:2,guess:1",
+            {"text": text},
         )
     found = WEIGHT.fullmatch(text)
     if found is None or PORT.search(found["name"]):

@@ -116,7 +116,9 @@ class RoleKeys(Section):
     concurrency: int = Field(64, ge=1, description="maximum requests at once")
     retries: int = Field(2, ge=0, description="how often to ask again after a reply that cannot be used")
     max_calls: int = Field(64, ge=1, description="maximum calls of one episode")
-    token_budget: int = Field(0, ge=0, description="tokens of prompts and replies that a run may use; 0: no limit")
+    token_budget: int = Field(
+        0, ge=0, description="tokens of prompts and replies that `model` at `url` may use in a run; 0: no limit"
+    )
 
     @property
     def is_served(self) -> bool:

@@ -1,4 +1,4 @@
-"""Child: the process of an environment in another interpreter, as its worker sees it."""
+"""Child: the process of an environment, mostly in another interpreter, as its worker sees it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 
 from agentrl.errors import ConfigError
 from agentrl.hosting.channel import StreamChannel
-from agentrl.hosting.interpreter import check_interpreter, command, environment
+from agentrl.hosting.interpreter import Process, check_interpreter, command, environment
 from agentrl.hosting.process import END_S
 from agentrl.plugins.processes import GroupProcess, start_process
 
+MODULE = "agentrl.hosting.process"
 TAIL_LINES, LINE_CHARS = 20, 300
 READ_BYTES = 1 << 16
 EXIT_S, LAST_S = 5.0, 1.0
@@ -23,7 +24,7 @@ EXIT_S, LAST_S = 5.0, 1.0
 class Child:
     """A running process with a channel to it. Its output goes to stderr; the last lines are kept for error messages."""
 
-    def __init__(self, process: GroupProcess, channel: StreamChannel, python: Path) -> None:
+    def __init__(self, process: GroupProcess, channel: StreamChannel, python: Path | None) -> None:
         self.channel = channel
         self._process, self._python = process, python
         self._is_closing = False
@@ -32,19 +33,24 @@ class Child:
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
-    async def start(cls, python: Path) -> Child:
-        """Start the process. Raises ConfigError if `python` cannot be executed."""
-        check_interpreter(python)
+    async def start(cls, python: Path | None) -> Child:
+        """Start the process, without `python` in this interpreter. Raises ConfigError if it cannot be executed."""
+        if python is None:
+            of = Process.of(None, MODULE)
+        else:
+            check_interpreter(python)
+            of = Process(tuple(command(python, MODULE)), environment(python))
         ours, theirs = socket.socketpair()
         try:
             with theirs:
                 process = await start_process(
-                    *command(python, "agentrl.hosting.process", str(theirs.fileno())),
+                    *of.command,
+                    str(theirs.fileno()),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
                     pass_fds=(theirs.fileno(),),
-                    env=environment(python),
+                    env=dict(of.variables),
                 )  # in a group of its own: Ctrl-C reaches the worker, which ends the process when it has ended
             return cls(process, await StreamChannel.over(ours), python)
         except OSError as error:
@@ -65,7 +71,7 @@ class Child:
         await asyncio.wait({self._reading}, timeout=LAST_S)  # what it wrote last
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         lines = "; its last lines:\n" + "\n".join(self._tail) if self._tail else ""
-        return f"the environment's process ({self._python}) {how}{lines}"
+        return f"the environment's process{f' ({self._python})' if self._python else ''} {how}{lines}"
 
     async def close(self) -> None:
         """Let the process tear its episodes down, then end it and its children. Idempotent."""

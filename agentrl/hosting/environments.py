@@ -21,11 +21,16 @@ from agentrl.records.manifest import PluginSource
 
 
 def environment(
-    name: str, options: Mapping[str, Any], python: Path | None = None, restarts: int = 0
+    name: str, options: Mapping[str, Any], python: Path | None = None, restarts: int = 0, *, is_apart: bool = False
 ) -> HostedEnv | RemoteEnv:
-    """Return an environment with its `--env.*` keys: in this process, in the interpreter `python`, or at an address."""
+    """Return an environment with its `--env.*` keys: in this process, in the interpreter `python`, or at an address.
+
+    With `is_apart` it is in a process of its own, which it may end.
+    """
     if is_address(name):
         return _at(name, options, python, restarts)
+    if is_apart and python is None:
+        return RemoteEnv(partial(Child.start, None), name, options, restarts)
     return HostedEnv.named(name, options) if python is None else _in(python, name, options, restarts)
 
 
@@ -71,4 +76,5 @@ async def _inspected(env: RemoteEnv, request: DryRunRequest, has_reward_models: 
     finally:
         await env.close()
     source, roles = converted(found["source"], PluginSource), converted(found["roles"], dict[str, str])
-    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source, roles)
+    endless = tuple(found.get("endless", ()))  # a server of an earlier version does not say
+    return Inspection(tuple(found["notes"]), str(found["prompt"]), lambda: source, roles, endless)

@@ -133,6 +133,8 @@ class Host:
                 f"protocol {protocol} of the worker is not {PROTOCOL} of agentrl {__version__} here: install the same "
                 "version on both machines"
             )
+        if self._env is not None:
+            raise ConfigError("this connection has an environment already: `open` comes once, and first")
         self._env = self._opener(name, options)
         if roles is not None:
             check_played(self._env, roles)
@@ -148,7 +150,8 @@ class Host:
         request = DryRunRequest(env.name, dict(env.options), splits, seed, max_turns)
         found = await asyncio.to_thread(inspect, request, has_reward_models)
         source = replace(await asyncio.to_thread(found.source), interpreter=interpreter())
-        return {"notes": found.notes, "prompt": found.prompt, "source": source, "roles": found.roles}
+        facts = {"notes": found.notes, "prompt": found.prompt, "roles": found.roles, "endless": found.endless}
+        return facts | {"source": source}
 
     async def size(self, split: str, seed: int) -> int | None:
         """Return the number of tasks; None if they are endless."""
@@ -169,12 +172,12 @@ class Host:
 
     async def reset(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> Any:
         """Begin an episode in step mode."""
-        driver = self._drivers[episode] = self._made(max_turns)
+        driver = self._begun(episode, max_turns)
         return await driver.reset(await self._task(driver, task), **more)
 
     async def begin(self, episode: int, max_turns: int, task: dict[str, Any], **more: Any) -> None:
         """Begin an episode in agent mode."""
-        driver = self._drivers[episode] = self._made(max_turns)
+        driver = self._begun(episode, max_turns)
         await driver.begin(await self._task(driver, task), **more)
 
     async def step(self, episode: int, turn: Any) -> Any:
@@ -216,6 +219,13 @@ class Host:
     async def uses(self, episode: int) -> dict[str, RoleUse]:
         """Return what an episode, which is closed, asked of roles."""
         return self._uses.pop(episode, {})
+
+    def _begun(self, episode: int, max_turns: int) -> EnvDriver:
+        """Return the driver of a new episode. Raises ConfigError if its number is that of an open one."""
+        if episode in self._drivers:
+            raise ConfigError(f"episode {episode} is open already: close it, or begin one with another number")
+        driver = self._drivers[episode] = self._made(max_turns)
+        return driver
 
     def _made(self, max_turns: int = 0) -> EnvDriver:
         return self._hosted.driver(max_turns, self._castings)

@@ -29,6 +29,8 @@ class Inspection:
     source: Callable[[], PluginSource]
     roles: Mapping[str, str]
     """What each of its roles is for."""
+    endless: tuple[str, ...] = ()
+    """The inspected splits whose tasks are endless, as far as it is known."""
 
 
 def make(name: str, options: Mapping[str, Any]) -> Env:
@@ -51,4 +53,4 @@ def inspect(request: DryRunRequest, has_reward_models: bool) -> Inspection:
     result = dry_run(request) if request.splits else DryRunResult()
     roles = {name: (role.__doc__ or "").strip().partition("\n")[0] for name, role in roles_of(type(env)).items()}
     source = partial(plugin_source, request.name, type(env))
-    return Inspection((notice, *result.notes), result.prompt, source, roles)
+    return Inspection((notice, *result.notes), result.prompt, source, roles, result.endless)

@@ -250,18 +250,35 @@ def frame(attempt: AttemptId, body: bytes) -> bytes:
     return HEAD.pack(MAGIC, len(body), crc, group, member, number) + body
 
 
+def unreadable(folder: Path) -> dict[Path, int]:
+    """Return the shards in `folder` with damaged or torn records, with the number of those of which bytes are left."""
+    found = {shard: sum(body is None for _, _, body in _records(shard)) for shard in sorted(folder.glob("*.bin"))}
+    return {shard: count for shard, count in found.items() if count}
+
+
 def records_of(shard: Path) -> Iterator[tuple[Ref, AttemptId, bytes]]:
     """Yield the whole records of a shard; damaged and torn ones are skipped."""
+    return ((ref, attempt, body) for ref, attempt, body in _records(shard) if body is not None)
+
+
+def _records(shard: Path) -> Iterator[tuple[Ref, AttemptId, bytes | None]]:
+    """Yield the records of a shard, the body of a damaged or torn one as None."""
     if shard.stat().st_size == 0:
         return
     with shard.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        offset = data.find(MAGIC)
-        while 0 <= offset <= len(data) - HEAD.size:
+        offset = after = 0  # the search, and the end of the last whole record
+        lost = (SampleId(0, 0), 0), None
+        while (offset := data.find(MAGIC, offset)) >= 0 and offset <= len(data) - HEAD.size:
             _, length, crc, group, member, number = HEAD.unpack_from(data, offset)
             end = offset + HEAD.size + length
             rest = data[offset + AFTER_CRC : end]
             if end <= len(data) and zlib.crc32(rest) == crc:
+                if offset > after and data.find(MAGIC, after, offset) < 0:
+                    yield Ref(shard, after), *lost
                 yield Ref(shard, offset), (SampleId(group, member), number), rest[HEAD.size - AFTER_CRC :]
-                offset = data.find(MAGIC, end)
+                offset = after = end
             else:
-                offset = data.find(MAGIC, offset + 1)
+                yield Ref(shard, offset), *lost
+                offset += 1
+        if after < len(data) and data.find(MAGIC, after, max(0, len(data) - HEAD.size + len(MAGIC))) < 0:
+            yield Ref(shard, after), *lost

@@ -155,6 +155,9 @@ class Comparison:
     pairs: Sequence[Pair]
     only_first: int = 0
     only_second: int = 0
+    unreadable_first: int = 0
+    """Records of the first evaluation that are damaged."""
+    unreadable_second: int = 0
 
     @cached_property
     def flipped(self) -> dict[Verdict, list[Pair]]:
@@ -178,18 +181,26 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know: tasks of one side alone, and prompts that differ."""
+        """What a reader must know: tasks of one side alone, prompts that differ, and damaged records."""
         prompts = sum(not pair.has_one_prompt for pair in self.pairs)
         counted = (
             (self.only_first, f"only in {self.first}"),
             (self.only_second, f"only in {self.second}"),
             (prompts, "with prompts that differ: their answers are to other questions"),
         )
-        return [f"{_tasks(count)} {what}" for count, what in counted if count]
+        damaged = ((self.unreadable_first, self.first), (self.unreadable_second, self.second))
+        return [
+            *(f"{_tasks(count)} {what}" for count, what in counted if count),
+            *(f"{_counted(count, 'record')} of {name} cannot be read: left out" for count, name in damaged if count),
+        ]
 
 
 def _tasks(count: int) -> str:
-    return f"{count:,} task{'s' * (count != 1)}"
+    return _counted(count, "task")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _mean(scores: Sequence[Score]) -> Score:

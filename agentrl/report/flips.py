@@ -86,11 +86,21 @@ class Reverification:
     rescored: Sequence[Rescored]
     evaluation: int | None = None
     """The step of the evaluation that they are from; None for training."""
+    damage: str = ""
+    """Which trajectories could not be read, "" if all could."""
 
     @property
     def has_changed(self) -> bool:
         """True if any reward is another one now, or none."""
         return any(one.change not in (Change.UNCHANGED, Change.REFUSED) for one in self.rescored)
+
+    @property
+    def fault(self) -> str:
+        """Why the result is none, or not of all trajectories; "" if it is of all."""
+        if all(one.is_refused for one in self.rescored):
+            reasons = "; ".join(f"{text} refused: {reason}" for text, reason in reasons_of(self, Change.REFUSED))
+            return "; ".join(filter(None, ("nothing to score", reasons, self.damage))).replace("; ", ": ", 1)
+        return self.damage and f"{self.damage}; the others were scored"
 
 
 def lines(found: Reverification) -> Iterator[str]:
@@ -103,12 +113,24 @@ def lines(found: Reverification) -> Iterator[str]:
         yield from _counts(of_env)
     yield from _examples(found)
     for change in (Change.FAILED, Change.REFUSED):
-        reasons = Counter(_short(one.reason) for one in found.rescored if one.change is change)
-        if reasons:
+        if reasons := reasons_of(found, change):
             yield f"\n{change}"
-            yield from (f"  {count:>6,}  {reason}" for reason, count in reasons.most_common(MOST_REASONS))
-            if len(reasons) > MOST_REASONS:
-                yield f"  and {len(reasons) - MOST_REASONS} other reasons (--json lists all)"
+            yield from (f"  {count:>6}  {reason}" for count, reason in reasons)
+
+
+def reasons_of(found: Reverification, change: Change) -> list[tuple[str, str]]:
+    """Return the most common reasons of a change: how many trajectories have each, and the reason with the first."""
+    grouped: dict[str, list[Rescored]] = {}
+    for one in found.rescored:
+        if one.change is change:
+            grouped.setdefault(_short(one.reason), []).append(one)
+    ordered = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    reasons = [
+        (f"{len(of_reason):,}", f"{reason}, first sample {_name(min(of_reason, key=_order), found)}")
+        for reason, of_reason in ordered[:MOST_REASONS]
+    ]
+    rest = len(ordered) - MOST_REASONS
+    return reasons + ([("and", f"{rest} other reasons (--json lists all)")] if rest > 0 else [])
 
 
 def _counts(rescored: Sequence[Rescored]) -> Iterator[str]:
@@ -133,10 +155,18 @@ def _examples(found: Reverification) -> Iterator[str]:
         return
     yield f"\nlargest changes (agentrl show {found.run} SAMPLE)"
     for one in sorted(changed, key=lambda one: (-one.distance, one.sample))[:MOST_EXAMPLES]:
-        step = "" if found.evaluation is None else f"{found.evaluation}/"
-        attempt = f".{one.attempt}" if one.attempt else ""
         signals = _short(f": {one.signals}") if one.signals else ""
-        yield f"  {step}{one.sample}{attempt}  {_move(one)}  task {_short(one.task_id)}{signals}"
+        yield f"  {_name(one, found)}  {_move(one)}  task {_short(one.task_id)}{signals}"
+
+
+def _order(one: Rescored) -> tuple[SampleId, int]:
+    return one.sample, one.attempt
+
+
+def _name(one: Rescored, found: Reverification) -> str:
+    """Return the name of a trajectory, as `agentrl show` takes it."""
+    step = "" if found.evaluation is None else f"{found.evaluation}/"
+    return f"{step}{one.sample}{f'.{one.attempt}' if one.attempt else ''}"
 
 
 def _move(one: Rescored) -> str:
@@ -160,6 +190,7 @@ def as_json(found: Reverification) -> dict[str, Any]:
     return {
         "run": found.run,
         "verifiers": list(found.verifiers),
+        "fault": found.fault,
         "counts": {str(change): counts[change] for change in Change},
         "changed": [
             {**asdict(one), "sample": str(one.sample), "change": str(one.change)}

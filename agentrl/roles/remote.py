@@ -45,6 +45,7 @@ class RemotePlayer:
         self._replies, self._share = replies, share
         self._slots = asyncio.Semaphore(max(1, keys.concurrency // share))
         urls = with_path(checked_urls(keys.url or "", f"role {name}"), CHAT_PATH)
+        self._endpoint = " ".join((keys.model, *sorted(set(urls))))
         self._poster = Poster(urls, spec.api_key, keys.timeout_s, keys.concurrency)
         self._asking: dict[bytes, _Asking] = {}
 
@@ -52,7 +53,7 @@ class RemotePlayer:
         """Return the reply to a conversation, from the cache if the same was asked before; see `Player`."""
         body = self._body(ask, seed)
         try:
-            key = key_of(body)
+            key = key_of(self._endpoint, body)
         except (ValueError, OverflowError) as error:
             raise RoleError(f"the role {self._name}: what it is asked cannot be written as JSON: {error}") from error
         if found := self._replies.get(key):
@@ -104,15 +105,18 @@ class RemotePlayer:
         async with self._connection() as ends_at:
             self._check_budget()
             reply = await self._post(body, ends_at)
-            self._replies.put(key, reply, self._name)
+            try:
+                self._replies.put(key, reply, self._endpoint)
+            except RoleError as error:
+                raise RoleError(f"the role {self._name}: {error}") from error
             return reply
 
     def _check_budget(self) -> None:
         budget = self._keys.token_budget // self._share
-        if self._keys.token_budget and self._replies.spent(self._name) >= budget:
+        if self._keys.token_budget and self._replies.used(self._endpoint) >= budget:
             raise RoleError(
-                f"the role {self._name} has used the tokens that the run may spend on it: raise "
-                f"roles.{self._name}.token_budget ({self._keys.token_budget}) and resume"
+                f"the role {self._name} has used the tokens that the run may spend on {self._keys.model} at "
+                f"{self._poster.url}: raise roles.{self._name}.token_budget ({self._keys.token_budget}) and resume"
             )
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The replies of roles, by what was asked: none is asked for twice, in one run or after a resume."""
+"""The replies of roles, by endpoint and request: none is asked for twice, in one run or after a resume."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentrl.roles.role import RoleReply
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spent (role TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS used (endpoint TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
 """
 IN_MEMORY = ":memory:"
 
 
 class Replies:
-    """A file of replies, and of the tokens that each role has used. One process at a time uses it."""
+    """A file of replies, and of the tokens that each endpoint has used. One process at a time uses it."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Open the file, which is made if there is none; without a path the replies are kept in memory."""
@@ -38,7 +38,7 @@ class Replies:
         row = self._file.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return RoleReply(**msgspec.json.decode(row[0])) if row else None
 
-    def put(self, key: bytes, reply: RoleReply, role: str) -> None:
+    def put(self, key: bytes, reply: RoleReply, endpoint: str) -> None:
         """Keep a reply, and count its tokens. Raises RoleError if it is no JSON, or the disk is full."""
         tokens = reply.prompt_tokens + reply.completion_tokens
         try:
@@ -46,15 +46,15 @@ class Replies:
                 self._file.execute("BEGIN")
                 self._file.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, msgspec.json.encode(reply)))
                 self._file.execute(
-                    "INSERT INTO spent VALUES (?, ?) ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",
-                    (role, tokens),
+                    "INSERT INTO used VALUES (?, ?) ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",
+                    (endpoint, tokens),
                 )
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            raise RoleError(f"{self._name}: the reply of the role {role} cannot be kept: {error}") from error
+            raise RoleError(f"{self._name}: a reply cannot be kept: {error}") from error
 
-    def spent(self, role: str) -> int:
-        """Return the tokens that a role has used: those of prompts and of replies."""
-        row = self._file.execute("SELECT tokens FROM spent WHERE role = ?", (role,)).fetchone()
+    def used(self, endpoint: str) -> int:
+        """Return the tokens that an endpoint has used: those of prompts and of replies."""
+        row = self._file.execute("SELECT tokens FROM used WHERE endpoint = ?", (endpoint,)).fetchone()
         return int(row[0]) if row else 0
 
     def close(self) -> None:
@@ -62,6 +62,6 @@ class Replies:
         self._file.close()
 
 
-def key_of(body: dict[str, Any]) -> bytes:
-    """Return the key of a request: equal ones have equal keys."""
-    return blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
+def key_of(endpoint: str, body: dict[str, Any]) -> bytes:
+    """Return the key of a request to an endpoint: equal ones have equal keys."""
+    return blake2b(msgspec.json.encode([endpoint, body], order="sorted"), digest_size=16).digest()

@@ -42,7 +42,7 @@ class RolloutWorker:
     have one, and `others` the models that play some of the rest; the policy plays what is left. Raises ConfigError for
     a role of the environment that is not among them.
     `python` is the interpreter of the environment, by default this one; its process is started again up to `restarts`
-    times.
+    times. With `is_apart` it has a process of its own in this interpreter too.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class RolloutWorker:
         others: Mapping[str, SampledModel] = MappingProxyType({}),
         python: Path | None = None,
         restarts: int = 0,
+        *,
+        is_apart: bool = False,
     ) -> None:
-        self._env = environment(env, env_options, python, restarts)
+        self._env = environment(env, env_options, python, restarts, is_apart=is_apart)
         renderer = load_renderer_of(model)
         models = {POLICY: SampledModel(renderer, engine, max_context), **others}
         self._own_players: Players | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder, existing_run, unwritable
 from agentrl.records.jsonl import atomic
-from agentrl.records.store import scan
+from agentrl.records.store import scan, unreadable
 from agentrl.report.diff import Answer, Comparison, Pair, render
 from agentrl.training.evaluation import is_success, judgement_fault
 from agentrl.types import Trajectory
@@ -38,6 +38,11 @@ class Side:
         for trajectory in scan(self.folder.evaluated(self.step)):
             found[trajectory.env, trajectory.task_id].append(_answer(trajectory))
         return found
+
+    @property
+    def unreadable(self) -> int:
+        """The number of records that are damaged."""
+        return sum(unreadable(self.folder.evaluated(self.step)).values())
 
 
 def sides_of(names: Sequence[str]) -> tuple[Side, Side]:
@@ -95,7 +100,8 @@ def compare(first: Side, second: Side) -> Comparison:
     if not shared:
         raise ConfigError(f"{first.name} and {second.name} have no task in common: compare runs in one environment")
     pairs = [Pair(*task, one[task], other[task]) for task in shared]
-    return Comparison(first.name, second.name, pairs, len(one) - len(shared), len(other) - len(shared))
+    alone = len(one) - len(shared), len(other) - len(shared)
+    return Comparison(first.name, second.name, pairs, *alone, first.unreadable, second.unreadable)
 
 
 def _answer(trajectory: Trajectory) -> Answer:

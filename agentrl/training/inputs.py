@@ -33,6 +33,7 @@ from agentrl.report import summary
 from agentrl.report.words import visible
 from agentrl.reward_models.keys import client_of
 from agentrl.training.roles import check_roles
+from agentrl.training.rollouts import check_curriculum
 from agentrl.training.scorer_keys import check_scorers
 from agentrl.types import HELD_OUT, TRAIN
 
@@ -72,6 +73,8 @@ class RunInputs:
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
         tried = [_tried(config, env, wanted) for env in config.env]
         check_roles(config, [one.roles for one in tried])
+        if algorithm:
+            check_curriculum(config, [TRAIN in one.endless for one in tried])
         check_vllm_options(config.engine.vllm)
         if algorithm:
             check_deepspeed_options(config.learner.deepspeed, config.device)

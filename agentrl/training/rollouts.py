@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from agentrl.algorithms.base import Algorithm
 from agentrl.config.schema import Config, EnvSection
@@ -30,14 +30,19 @@ def env_plans(
     )
 
 
-def rollout_settings(config: Config, algorithm: Algorithm, plans: tuple[EnvPlan, ...]) -> RolloutSettings:
-    """Return the settings of the scheduler."""
-    rollout = config.rollout
-    if rollout.curriculum != "none" and all(plan.tasks is None for plan in plans):
+def check_curriculum(config: Config, is_endless: Sequence[bool]) -> None:
+    """Raise ConfigError for a curriculum if the tasks of all environments are endless."""
+    if config.rollout.curriculum != "none" and all(is_endless):
         raise ConfigError(
             "rollout.curriculum learns from earlier visits of a task, but the tasks are endless, so that none comes "
             "again: set rollout.curriculum none"
         )
+
+
+def rollout_settings(config: Config, algorithm: Algorithm, plans: tuple[EnvPlan, ...]) -> RolloutSettings:
+    """Return the settings of the scheduler."""
+    rollout = config.rollout
+    check_curriculum(config, [plan.tasks is None for plan in plans])
     return RolloutSettings(
         seed=config.seed,
         prompts=rollout.prompts,

@@ -6,12 +6,15 @@ import asyncio
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from agentrl.errors import DeadlineError, EnvError
+
+MAX_NAMED = 2
+"""Hanging methods that an error names."""
 
 
 class CallState(Enum):
@@ -26,8 +29,9 @@ class CallState(Enum):
 class Call:
     """One blocking call, and the future that its caller awaits."""
 
-    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, function: Callable[[], Any], what: str, loop: asyncio.AbstractEventLoop) -> None:
         self.function = function
+        self.what = what
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.state = CallState.QUEUED
@@ -53,6 +57,7 @@ class Threads:
     def forget(self) -> None:
         """Start without threads; a forked child has none of its parent's."""
         self.lost = 0
+        self._hanging: Counter[str] = Counter()
         self._alive = 0
         self._idle = 0
         self._queue: deque[Call] = deque()
@@ -60,8 +65,8 @@ class Threads:
 
     async def run(self, function: Callable[[], Any], timeout_s: float, what: str) -> Any:
         """Return the result of `function()`, which must not raise. The deadline counts from the start of the call."""
-        call = Call(function, asyncio.get_running_loop())
-        self._submit(call, what)
+        call = Call(function, what, asyncio.get_running_loop())
+        self._submit(call)
         try:
             return await self._outcome(call, timeout_s, what)
         finally:
@@ -78,10 +83,13 @@ class Threads:
             if wait_s <= 0:
                 raise DeadlineError(f"{what} ran longer than {timeout_s:g} s")
 
-    def _submit(self, call: Call, what: str) -> None:
+    def _submit(self, call: Call) -> None:
         with self._ready:
             if self.lost >= self.max_lost:
-                raise EnvError(f"{what}: {self.lost} earlier calls hang in threads; add timeouts to that code")
+                hanging = ", ".join(name for name, _ in (+self._hanging).most_common(MAX_NAMED))
+                raise EnvError(
+                    f"{call.what}: {self.lost} earlier calls hang in threads ({hanging}); add timeouts to that code"
+                )
             self._queue.append(call)
             self._serve()
 
@@ -99,6 +107,7 @@ class Threads:
             elif call.state is CallState.RUNNING:
                 self._alive -= 1
                 self.lost += 1
+                self._hanging[call.what] += 1
                 if self._queue:
                     self._serve()
             if call.state is not CallState.ENDED:
@@ -122,6 +131,7 @@ class Threads:
             with self._ready:
                 if call.state is CallState.ABANDONED:
                     self.lost -= 1
+                    self._hanging[call.what] -= 1
                     return
                 call.state = CallState.ENDED
             if not call.loop.is_closed():

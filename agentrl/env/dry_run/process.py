@@ -70,7 +70,7 @@ def _read(text: str, code: int) -> DryRunResult:
     if not text:
         raise ConfigError(f"the environment ended its process with code {code} while its first task was played")
     fields = json.loads(text)
-    result = DryRunResult(fields["fault"], tuple(fields["notes"]), fields["prompt"])
+    result = DryRunResult(fields["fault"], tuple(fields["notes"]), fields["prompt"], tuple(fields["endless"]))
     if result.fault:
         raise ConfigError(result.fault)
     return result

@@ -51,11 +51,13 @@ class DryRunRequest:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """Result of a dry run: a fault ("" if the run may begin), notes, and the text of the first prompt, maybe cut."""
+    """Result of a dry run: a fault ("" if the run may begin), notes, the text of the first prompt, maybe cut."""
 
     fault: str = ""
     notes: tuple[str, ...] = ()
     prompt: str = ""
+    endless: tuple[str, ...] = ()
+    """The splits whose tasks are endless."""
 
 
 async def verdict(request: DryRunRequest) -> DryRunResult:
@@ -87,7 +89,8 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     notes += [*overlap(read), *(note for tasks in read for note in duplicate_ids(tasks)), *undocumented(env_class)]
     for tasks in read if is_quick else ():
         await check_reread(driver.env, tasks, seed)
-    return DryRunResult("", tuple(notes), "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS])
+    prompt = "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS]
+    return DryRunResult("", tuple(notes), prompt, tuple(tasks.split for tasks in read if tasks.size is None))
 
 
 async def check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:

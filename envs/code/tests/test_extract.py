@@ -2,7 +2,7 @@
 
 import pytest
 from agentrl_code.extract import defines, extract
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 A, B = "def f(x):\n    return 1\n", "def f(x):\n    return 2\n"
@@ -51,6 +51,7 @@ def test_the_last_python_block_or_the_whole_text(text, program):
     assert extract(text) == program
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_it(text):
     assert extract(text) is None or isinstance(extract(text), str)

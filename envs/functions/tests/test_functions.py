@@ -18,7 +18,7 @@ from agentrl_functions import FunctionsEnv, Wanted, mismatch
 from agentrl_functions.data import read_problems
 from agentrl_functions.generator import KINDS
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.env import EnvDriver, Message, Policy, Signal, Task, env_config, testing
@@ -227,6 +227,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([*SPEC["parameters"]["properties"], "x"]), JSON, max_size=6) | st.text())
 def test_no_arguments_break_the_judgement(arguments: Any) -> None:
     assert isinstance(mismatch([call("book.room", arguments)], [WANTED], [SPEC]), str)

@@ -11,7 +11,7 @@ import pytest
 from agentrl_guess import GuessConfig, GuessEnv
 from agentrl_guess.env import Game, read_guess
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentrl.env
@@ -141,6 +141,7 @@ def test_what_counts_as_a_guess(text: str, guess: int | None) -> None:
     assert read_guess(text) == guess
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_the_reading_of_a_guess(text: str) -> None:
     assert read_guess(text) is None or isinstance(read_guess(text), int)

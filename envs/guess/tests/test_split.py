@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from agentrl_guess import GuessEnv
 from agentrl_guess.env import Game
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -16,6 +16,7 @@ def games(env: GuessEnv, split: str) -> list[Game]:
     return [task.data for task in env.tasks(split)]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(4, 300))
 def test_a_quarter_of_each_range_is_held_out_between_trained_numbers(low: int, width: int) -> None:
     env = GuessEnv(low=low, high=low + width)

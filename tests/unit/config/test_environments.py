@@ -82,12 +82,38 @@ def test_a_path_with_a_comma_is_one_environment(tmp_path: Path) -> None:
     assert listed(f"{file}:Mine") == [(f"{file}:Mine", None)]
 
 
+def test_files_that_exist_are_listed_with_others(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.py", tmp_path / "b,c.py"
+    one.touch()
+    other.touch()
+    assert listed(f"{one}:2,math") == [(str(one), 2.0), ("math", None)]
+    assert listed(f"{one}:A,math:2") == [(f"{one}:A", None), ("math", 2.0)]
+    assert listed(f"{one}:A:2,math") == [(f"{one}:A", 2.0), ("math", None)]
+    assert listed(f"{one}:math,guess") == [(f"{one}:math", None), ("guess", None)]
+    assert listed(f"{other}:A") == [(f"{other}:A", None)]
+
+
 def test_keys_of_several_environments_are_under_their_names() -> None:
     flags = [("env", "math:2,guess"), ("env.guess.high", "9"), ("env.guess.rollout.max_turns", "3")]
     config = load(None, of_flags(flags))
     assert [(env.name, env.weight, env.options) for env in config.env] == [("math", 2, {}), ("guess", 1, {"high": 9})]
     assert [config.rollout_of(env).max_turns for env in config.env] == [0, 3]
-    assert "so that high is nobody's key: write env.math.high" in refusal(("env", "math,guess"), ("env.high", "9"))
+    assert "so that high is nobody's key: write env.math.high or env.guess.high, or [[env]] tables" in refusal(
+        ("env", "math,guess"), ("env.high", "9")
+    )
+    near = refusal(("env", "math,guess"), ("env.gues.high", "9"))
+    assert "has no environment 'gues'. Did you mean env.guess?" in near
+
+
+@pytest.mark.parametrize("weight", ["nan", "-1", "inf", "-0.5"])
+def test_a_number_that_is_no_weight_is_refused(weight: str) -> None:
+    words = refusal(("env", f"math:{weight},guess"))
+    assert f"has an environment math:{weight}, whose end is no weight: weights are numbers above 0" in words
+
+
+def test_a_table_without_a_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(TABLES.replace('name = "guess"\n', ""))
+    assert "env has a table without a name: give table 2 of 2 a key name" in refusal(base=tmp_path / "run.toml")
 
 
 def test_tables_and_flags_give_the_same_configuration(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ async def test_too_many_hanging_threads_are_refused_by_name() -> None:
     for _ in range(2):
         with pytest.raises(DeadlineError):
             await threads.run(release.wait, 0.02, "Env.setup")
-    with pytest.raises(EnvError, match=r"Env\.setup: 2 earlier calls hang"):
-        await threads.run(release.wait, 0.02, "Env.setup")
+    with pytest.raises(EnvError, match=r"Env\.tasks: 2 earlier calls hang in threads \(Env\.setup\); add"):
+        await threads.run(release.wait, 0.02, "Env.tasks")
     release.set()
 
 

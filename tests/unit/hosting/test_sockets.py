@@ -24,6 +24,7 @@ from agentrl.hosting import sockets
 from agentrl.hosting.environments import environment, inspect_env
 from agentrl.hosting.peer import CANCEL_S
 from agentrl.hosting.sockets import TOKEN, EnvServer
+from agentrl.hosting.wire import PROTOCOL
 from agentrl.types import StopReason
 from tests.unit.hosting.stages import FILE, Stage, stored
 
@@ -132,6 +133,25 @@ async def test_what_a_server_does_not_serve_is_refused(stages: AsyncExitStack) -
         await (await stage_at(stages, address.replace(str(FILE), "guess").removesuffix(":Chat"))).env.facts()
     with pytest.raises(ConfigError, match=r"--env\.turns: the keys of a served environment"):
         await (await stage_at(stages, address, turns=2)).env.facts()
+
+
+async def test_an_episode_that_is_open_is_not_begun_again_nor_a_connection_opened_twice(
+    stages: AsyncExitStack, tmp_path: Path
+) -> None:
+    address = await served(stages, folder=str(tmp_path))
+    stage = await stage_at(stages, address)
+    peer = (await stage.env.link()).peer  # type: ignore[union-attr]
+    task = {"split": "train", "index": 0, "seed": 0}
+    await peer.call("reset", episode=0, max_turns=0, task=task)
+    for method in ("reset", "begin"):
+        with pytest.raises(ConfigError, match="episode 0 is open already"):
+            await peer.call(method, episode=0, max_turns=0, task=task)
+    name = address.split("/", 3)[3]
+    with pytest.raises(ConfigError, match="this connection has an environment already"):
+        await peer.call("open", protocol=PROTOCOL, name=name, options={})
+    await peer.call("close", episode=0)
+    await peer.call("reset", episode=0, max_turns=0, task=task)
+    await peer.call("close", episode=0)
 
 
 async def test_another_version_of_the_protocol_is_refused(

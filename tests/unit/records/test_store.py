@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.errors import RunError
-from agentrl.records.store import TrajectoryStore, decode, encode, records_in, records_of, scan
+from agentrl.records.store import TrajectoryStore, decode, encode, records_in, records_of, scan, unreadable
 from agentrl.types import (
     Message,
     SampleId,
@@ -175,6 +175,7 @@ def test_a_torn_end_costs_only_itself(tmp_path: Path) -> None:
             (SampleId(0, 0), 0),
             (SampleId(1, 0), 0),
         ]
+        assert unreadable(torn) == ({torn / "0000.bin": 1} if end > refs[2].offset else {})
     later = TrajectoryStore(torn)
     later.append([episodes[2]])
     assert list(scan(torn)) == episodes
@@ -192,6 +193,7 @@ def test_a_damaged_record_costs_only_itself(tmp_path: Path) -> None:
         hurt[offset] ^= 0xFF
         refs[0].shard.write_bytes(hurt)
         assert [sample.group for sample, _ in TrajectoryStore(tmp_path).ids()] == [0, 2]
+        assert unreadable(tmp_path) == {refs[0].shard: 1}
 
 
 FULL = """

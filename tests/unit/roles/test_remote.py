@@ -38,11 +38,17 @@ async def endpoint(
 ) -> AsyncIterator[tuple[RemotePlayer, list[bytes]]]:
     async with answering(*answers) as (url, asked):
         players = Players(path, share)
-        spec = RoleSpec("judge", RoleKeys(url=f"{url}/v1", **{"model": "qwen", "timeout_s": 60.0, **keys}), "secret")
+        given: dict[str, Any] = {"url": f"{url}/v1", "model": "qwen", "timeout_s": 60.0, **keys}
+        spec = RoleSpec("judge", RoleKeys(**given), "secret")
         try:
             yield players.of(spec), asked
         finally:
             await players.aclose()
+
+
+def at(player: RemotePlayer) -> str:
+    """Return the url of a player, for another one at the same address."""
+    return player._poster.url
 
 
 async def test_the_request_is_a_chat_completion_and_the_reply_its_message() -> None:
@@ -95,25 +101,50 @@ async def test_replies_outlive_the_process(tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     path = tmp_path / "roles" / "0.sqlite"
     async with endpoint(said(None, "length", USED, tool_calls=[call]), path=path) as (player, _):
-        reply = await player.answer(HELLO, 0)
+        reply, url = await player.answer(HELLO, 0), at(player)
     assert (reply.is_cut, reply.message["tool_calls"][0]["function"]["arguments"]) == (True, {"a": 1})
-    async with endpoint((500, b"it must not be asked"), path=path) as (player, asked):
+    async with endpoint(path=path, url=url, timeout_s=0.3) as (player, _):  # nobody is there any more
         again = await player.answer(HELLO, 0)
-    assert asked == []
     assert (again.message, again.is_cut, again.is_cached) == (reply.message, True, True)
 
 
 async def test_a_run_spends_no_more_tokens_than_it_may_on_either_side_of_a_resume(tmp_path: Path) -> None:
-    path = tmp_path / "0.sqlite"
-    limits: Any = {"path": path, "token_budget": 40, "temperature": 1.0}
-    async with endpoint(said("yes", usage=USED), **limits) as (player, asked):
-        await player.answer(HELLO, 1)
-    async with endpoint(said("yes", usage=USED), **limits) as (player, asked):
-        await player.answer(HELLO, 2)
-        with pytest.raises(RoleError, match=r"has used the tokens .* raise roles.judge.token_budget \(40\) and resume"):
-            await player.answer(HELLO, 3)
-        assert (await player.answer(HELLO, 1)).is_cached
-    assert len(asked) == 1
+    async with answering(said("yes", usage=USED)) as (url, asked):
+        limits: Any = {"url": url, "path": tmp_path / "0.sqlite", "token_budget": 40, "temperature": 1.0}
+        async with endpoint(**limits) as (player, _):
+            await player.answer(HELLO, 1)
+        async with endpoint(**limits) as (player, _):
+            await player.answer(HELLO, 2)
+            with pytest.raises(RoleError, match=r"used the tokens .* raise roles.judge.token_budget \(40\) and resume"):
+                await player.answer(HELLO, 3)
+            assert (await player.answer(HELLO, 1)).is_cached
+    assert len(asked) == 2
+
+
+async def test_two_endpoints_with_one_model_name_share_neither_replies_nor_the_budget() -> None:
+    async with answering(said("yes", usage=USED)) as (one, asked), answering(said("no", usage=USED)) as (two, _):
+        players = Players()
+        limits: Any = {"model": "m", "token_budget": 34}
+        spec = [RoleSpec("judge", RoleKeys(url=url, **limits)) for url in (one, two)]
+        replies = [text_of((await players.of(each).answer(HELLO, 0)).message) for each in (*spec, *spec)]
+        other = RoleSpec("user", RoleKeys(url=one, model="m", timeout_s=60.0))
+        assert (await players.of(other).answer(HELLO, 0)).is_cached
+        larger = RoleSpec("judge", RoleKeys(url=one, model="large"))
+        assert not (await players.of(larger).answer(HELLO, 0)).is_cached
+        await players.aclose()
+    assert replies == ["yes", "no", "yes", "no"]
+    assert [json.loads(body)["model"] for body in asked] == ["m", "large"]
+
+
+async def test_roles_of_one_endpoint_count_its_tokens_together() -> None:
+    async with answering(said("yes", usage=USED)) as (url, _):
+        players = Players()
+        user = players.of(RoleSpec("user", RoleKeys(url=f"{url}/v1/", model="m")))
+        judge = players.of(RoleSpec("judge", RoleKeys(url=f"{url}/v1", model="m", token_budget=34)))
+        await user.answer(HELLO, 0)
+        with pytest.raises(RoleError, match=r"may spend on m at http://.*roles.judge.token_budget \(34\)"):
+            await judge.answer(Ask((Message(role="user", content="And?"),)), 0)
+        await players.aclose()
 
 
 async def test_requests_that_wait_for_a_connection_see_the_budget_that_others_used() -> None:
@@ -154,7 +185,7 @@ async def test_an_answer_without_a_reply_is_an_error_and_is_not_kept(answer: tup
 async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": "\\ud800"}'}}
     async with endpoint(said(None, tool_calls=[call]), said("yes")) as (player, asked):
-        with pytest.raises(RoleError, match=r"the reply of the role judge cannot be kept: .*surrogates"):
+        with pytest.raises(RoleError, match=r"the role judge: .*: a reply cannot be kept: .*surrogates"):
             await player.answer(HELLO, 0)
         with pytest.raises(RoleError, match="the role judge: what it is asked cannot be written as JSON"):
             await player.answer(Ask((Message(role="user", content="\ud800"),)), 0)

@@ -64,6 +64,13 @@ def test_the_terminal_tells_which_tasks_flipped_the_largest_changes_first(
     assert f"answers side by side: {run.path}/diff.html\n" in shown
 
 
+def test_damaged_records_are_counted(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    [shard] = run.evaluated(40).glob("*.bin")
+    shard.write_bytes(shard.read_bytes()[:-9])
+    assert main(["diff", str(run.path)]) == 0
+    assert f"\n  1 record of {run.path}@40 cannot be read: left out\n" in capsys.readouterr().out
+
+
 def test_the_page_shows_the_best_answer_beside_the_worst(run: RunFolder) -> None:
     assert main(["diff", f"{run.path}@0", f"{run.path}@40"]) == 0
     page = Page((run.path / "diff.html").read_text())

@@ -614,6 +614,14 @@ def test_a_bad_out_is_refused_before_anything_is_asked_or_loaded(case: str, comm
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 
 
+def test_a_curriculum_of_endless_tasks_is_refused(apart: Check) -> None:
+    endless = "def tasks(self, split): return lambda random: Task(str(random.random()))"
+    with pytest.raises(ConfigError, match="the tasks are endless, so that none comes again: set"):
+        apart(endless, rollout={"curriculum": "solve_rate"})
+    assert apart(endless)
+    assert apart("pass", rollout={"curriculum": "solve_rate"})
+
+
 WITHOUT_WEIGHT = (
     "import sys\nfrom agentrl.cli.main import main\n"
     "class Stop:\n"

@@ -20,7 +20,7 @@ from agentrl.config.toml import to_toml
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger, State
-from agentrl.records.store import TrajectoryStore
+from agentrl.records.store import TrajectoryStore, records_in
 from agentrl.roles.spec import specs_of
 from agentrl.rollout.task_order import epoch_seed, evaluation_seed
 from agentrl.rollout.worker import RolloutWorker
@@ -32,6 +32,7 @@ from tests.unit.rollout.cases import Listening
 from tests.unit.rollout.templates import encode, tokenizer
 
 SEED, EPOCH = 5, 2
+pytestmark = pytest.mark.timeout(240)  # each reverification starts a process
 STEP_MODE = """
 from agentrl.env import Env, Limits, Reply, Task, reward, tool
 from agentrl.types import Signal
@@ -361,6 +362,44 @@ def test_several_environments_need_a_label_for_another_verifier(stage: Stage, ag
     assert "say with --label which of them: words, more" in report["error"]
 
 
+def test_a_run_of_which_nothing_can_be_scored_exits_2_with_the_reason(
+    stage: Stage, again: Reverify, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(stage.play(["yes"]))
+    other = stage.write("other.py", PROMPT="question")
+    assert main(["env", "reverify", str(stage.run.path), "--env", other]) == 2
+    shown = capsys.readouterr()
+    assert "     2  the prompt is not what was recorded, first sample 0-0" in shown.out
+    assert shown.err == ("error: nothing to score: 2 refused: the prompt is not what was recorded, first sample 0-0\n")
+
+
+def test_what_is_left_of_a_damaged_store_is_scored_and_the_file_named(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play(["yes"], groups=3))
+    [shard] = stage.run.trajectories.glob("*.bin")
+    refs = [ref for ref, _, _ in records_in(stage.run.trajectories)]
+    shard.write_bytes(shard.read_bytes()[: refs[2].offset + 50])
+    status, report = again()
+    assert (status, counts(report)) == (2, {"unchanged": 2})
+    assert (
+        report["fault"] == f"1 trajectory cannot be read, first sample 2-0: {shard} is damaged; the others were scored"
+    )
+    shard.write_bytes(b"")
+    status, report = again()
+    assert status == 2
+    assert "nothing to score: 3 trajectories cannot be read, first sample 0-0" in report["error"]
+
+
+def test_the_rest_of_a_group_is_not_compared_without_a_member_that_is_lost(stage: Stage, again: Reverify) -> None:
+    stage.write(template=RANKED, ORDER="max")
+    asyncio.run(stage.play(["yes"], members=2))
+    [shard] = stage.run.trajectories.glob("*.bin")
+    refs = [ref for ref, _, _ in records_in(stage.run.trajectories)]
+    shard.write_bytes(shard.read_bytes()[: refs[3].offset])
+    status, report = again()
+    assert (status, counts(report)) == (2, {"unchanged": 2, "refused": 1})
+    assert report["changed"][0]["reason"] == "another member of its group cannot be read"
+
+
 # --- where the verifier runs --------------------------------------------------------------------------------------
 
 ELSEWHERE = "import sys; return float(sys.prefix == {prefix!r})"
@@ -398,6 +437,24 @@ def test_an_interpreter_that_is_gone_is_refused(stage: Stage, again: Reverify) -
     assert "/nowhere/python" in report["error"]
 
 
+def test_a_verifier_that_ends_its_process_is_named_with_the_trajectory(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play(["yes"], groups=3))
+    other = stage.write("other.py", VERDICT="import os; return ctx.task.id != 'train-1' or os._exit(5)")
+    status, report = again("--env", other)
+    assert status == 2
+    assert "error: words: trajectory 1-0 cannot be scored: " in report["error"]
+    assert "the environment's process ended with exit code 5" in report["error"]
+
+
+def test_a_verifier_that_hangs_has_failed(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play(["yes"]))
+    slow = {"score_timeout_s=2": "score_timeout_s=0.2", "blocking = False": "blocking = True"}
+    other = stage.write("other.py", VERDICT="import time; time.sleep(600)", **slow)
+    status, report = again("--env", other)
+    assert (status, counts(report)) == (1, {"failed": 2})
+    assert "Words.right ran longer than 0.2 s" in report["changed"][0]["reason"]
+
+
 def test_the_verifier_of_a_server_scores(stage: Stage, again: Reverify) -> None:
     asyncio.run(stage.play([LOOK, "yes"]))
     other = stage.write("other.py", VERDICT="return 0.0")
@@ -425,3 +482,14 @@ def test_a_role_that_the_policy_played_is_refused(stage: Stage, again: Reverify)
     status, report = again()
     assert status == 2
     assert "words: a model of the run plays friend" in report["error"]
+    assert "give --roles.friend.url and --roles.friend.model" in report["error"]
+
+
+def test_a_role_that_the_run_did_not_have_is_given_by_flags(stage: Stage, again: Reverify) -> None:
+    asyncio.run(stage.play([LOOK, "yes"]))
+    other = stage.write("other.py", template=PLAYED)
+    status, report = again("--env", other)
+    assert status == 2
+    assert "words: nobody plays friend, which the run did not have: give --roles.friend.url" in report["error"]
+    role = ["--roles.friend.url", "http://127.0.0.1:9", "--roles.friend.model", "m"]
+    assert counts(again("--env", other, *role)[1]) == {"unchanged": 2}
