@@ -26,6 +26,7 @@ from agentrl.weights.transfer import StagedTransfer
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 PROMPT, SAMPLING = Prompt((1, 2)), Sampling(max_tokens=1)
 SLEEP = {2: "sleep(level=2, mode=keep)", 1: "sleep(level=1, mode=keep)"}
+DEADLINE_S = 60.0
 WEIGHTS = [
     "pause_generation(mode=keep, clear_cache=True)",
     "start_weight_update()",
@@ -42,6 +43,14 @@ ADAPTER = [
     "update_weight_version()",
 ]
 RESUME = "resume_generation()"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import vLLM before a deadline counts."""
+    import vllm.distributed.weight_transfer.base
+    import vllm.lora.request
+    import vllm.v1.engine.async_llm  # noqa: F401
 
 
 class Llm:
@@ -82,7 +91,7 @@ class Gpu:
         self.engine._process._llm = self.llm  # type: ignore[assignment]
         self.engine._process._death = asyncio.get_running_loop().create_future()
         self.replaced: list[str] = []
-        self.publisher = Publisher(self, StagedTransfer(self._staged), 10.0, shares_gpus=True)  # type: ignore[arg-type]
+        self.publisher = Publisher(self, StagedTransfer(self._staged), DEADLINE_S, shares_gpus=True)  # type: ignore[arg-type]
 
     async def _staged(self, _version: Version, _deadline_s: float) -> AsyncGenerator[StagedBucket]:
         weights = [("a", torch.ones(4))]

@@ -59,11 +59,13 @@ def test_engines_and_ranks_take_the_gpus_of_all_machines(
     folder = folder_of("Qwen2.5-32B", tmp_path_factory.mktemp("hub"))
     monkeypatch.setattr(models, "_download", lambda *_, **__: folder)
     monkeypatch.setattr(plan, "hardware", cluster_machine)
-    words = ["plan", str(folder), "--engine.count=2", "--engine.tensor_parallel=8", "--learner.ranks=16"]
+    words = ["plan", str(folder), "--engine.count=2", "--engine.tensor_parallel=8", "--engine.placement=separate"]
+    words.append("--learner.ranks=16")
     cluster(monkeypatch, [replace(HOST, name=f"node-{number}") for number in range(4)])
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "2 engines of 8 GPUs, 16 learner ranks at ZeRO stage 3, on 4 machines with 8 x H100 of 80.0 GiB" in said
+    assert "2 engines of 8 GPUs, 16 learner ranks at ZeRO stage 3" in said
+    assert "on 4 machines with 8 x H100 of 80.0 GiB, separate" in said
     cluster(monkeypatch, [replace(HOST, name=f"node-{number}") for number in range(3)])
     assert main(words) == 2
     assert "take 32 GPUs; 24 are" in capsys.readouterr().err
