@@ -341,7 +341,7 @@ def test_a_publication_gathers_each_parameter_once_and_holds_a_bucket_and_a_laye
             assert set(gathered.values()) == {1}
         _, held, layer = of_rank[0]
         bucket = max(small.bucket_bytes, embedding)  # a larger tensor has a bucket to itself
-        assert max(held) <= layer + (bucket if rank == 0 else 0)
+        assert max(held) <= layer + (bucket if rank == 0 else embedding)
 
 
 def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_exactly(model: Path, tmp_path: Path):

@@ -15,7 +15,10 @@ from agentrl.cluster.ray.authentication import FILE, MODE, TOKEN, TOKEN_PATH, Au
 from agentrl.errors import RunError
 
 ADDRESS = "10.0.0.1:6379"
-COPY = r"the Ray cluster at 10\.0\.0\.1:6379 refuses this machine: .* mkdir -p ~/\.ray && scp 10\.0\.0\.1:\.ray/auth_token ~/\.ray/"
+COPY = (
+    r"the Ray cluster at 10\.0\.0\.1:6379 refuses this machine: .* "
+    r"mkdir -p ~/\.ray && scp 10\.0\.0\.1:\.ray/auth_token ~/\.ray/"
+)
 
 
 class Raylet:
