@@ -13,13 +13,14 @@ from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import WeightsError
+from agentrl.errors import AgentRLError, WeightsError
 from agentrl.types import TensorSpec
 from agentrl.weights.delivery import Staged
 from agentrl.weights.host_files import HostFiles
 from agentrl.weights.staging import Bucket, StagedBucket
 
 START_S = 120.0
+ANSWER_S = 10.0
 
 
 class HostAgents:
@@ -44,18 +45,23 @@ class HostAgents:
         try:
             return await agent.call(method, *args, deadline_s=deadline_s)
         except WeightsError:
-            self._agents.pop(host, None)
+            if self._running(host) is agent:
+                del self._agents[host]
             raise
 
     def discard(self, host: str, name: str) -> None:
         """Remove a bucket of a host, without waiting for it."""
+        agent = self._running(host)
+        if agent is not None:
+            agent.begin("discard", name)
+
+    def _running(self, host: str) -> ActorHandle | None:
         task = self._agents.get(host)
-        if task is not None and task.done() and not _failed(task):
-            task.result().begin("discard", name)
+        return task.result() if task is not None and task.done() and not _failed(task) else None
 
     async def _started(self, host: str) -> ActorHandle:
         place = Place(nodes=f"node:{host}")
-        spec = ActorSpec(f"files of {host}", HostFiles, (self._fallback,), place=place, died=WeightsError)
+        spec = ActorSpec(f"files of {host}", HostFiles, (self._fallback, host), place=place, died=WeightsError)
         agent = self._cluster.spawn(spec)
         self._cluster.register(await agent.make(deadline_s=START_S))
         return agent
@@ -87,7 +93,7 @@ class HostRelay:
 
 
 class _RelayedBucket:
-    """A bucket with copies on other hosts, each of them under the same name."""
+    """A bucket with copies on other hosts."""
 
     def __init__(
         self, agents: HostAgents, bucket: StagedBucket, source: str, others: Sequence[str], deadline_s: float
@@ -135,7 +141,12 @@ class _RelayedBucket:
         assert self._reading is not None
         parcel = await asyncio.shield(self._reading)
         name = self._bucket.path.name
-        path: Path = await self._agents.call(host, "write", name, parcel, deadline_s=self._deadline_s)
+        try:
+            path: Path = await self._agents.call(host, "write", name, parcel, deadline_s=self._deadline_s)
+        except AgentRLError:
+            # Nothing else notices a process that died while it read: its error reaches the one that writes.
+            await self._agents.call(self._source, "check", deadline_s=ANSWER_S)
+            raise
         return path
 
 

@@ -158,7 +158,8 @@ class DeepSpeedModel:
 
     def _weights(self, full: Full) -> Iterator[tuple[str, Tensor]]:
         model = self._model.model
-        return checkpoint_tensors(model, ((name, self._cast(tensor)) for name, tensor in merged_state(model, full)))
+        state = merged_state(model, full, without=model.all_tied_weights_keys)
+        return checkpoint_tensors(model, ((name, self._cast(tensor)) for name, tensor in state))
 
     def shapes(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what `weights` yields without data, on the meta device; nothing is gathered."""
@@ -173,8 +174,7 @@ class DeepSpeedModel:
         """Yield every parameter in float32 by its name without adapters, one whole parameter at a time."""
         others = {f"model.{name}" for name in self._model.model.all_tied_weights_keys}
         others |= {name for name, _ in self._model.named_buffers()}
-        named = merged_state(self._model, self._gathered)
-        return ((name, tensor) for name, tensor in named if name not in others)
+        return merged_state(self._model, self._gathered, without=others)
 
     def adapter(self) -> list[tuple[str, Tensor]]:
         """Return the adapters' tensors under peft's names, in the compute type."""

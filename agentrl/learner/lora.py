@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,20 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             layer.set_scale(NAME, 1)
 
 
-def merged_state(model: nn.Module, full: Full) -> Iterator[tuple[str, Tensor]]:
-    """Yield the model's tensors, without adapters: each adapted weight W as W + (alpha / rank) B A, in float32."""
+def merged_state(model: nn.Module, full: Full, without: Collection[str] = ()) -> Iterator[tuple[str, Tensor]]:
+    """Yield the model's tensors, without adapters: each adapted weight W as W + (alpha / rank) B A, in float32.
+
+    Those named in `without` are left out, and not made whole.
+    """
     for name, tensor in plain_state(model):
         layer, is_adapted, leaf = name.rpartition(".base_layer.")
+        merged = f"{layer}.{leaf}" if is_adapted else name
+        if merged in without or _is_adapter(name):
+            continue
         if is_adapted and leaf == "weight":
-            yield f"{layer}.{leaf}", full(tensor).float() + _change(model, layer, full)
-        elif is_adapted:
-            yield f"{layer}.{leaf}", full(tensor)
-        elif not _is_adapter(name):
-            yield name, full(tensor)
+            yield merged, full(tensor).float() + _change(model, layer, full)
+        else:
+            yield merged, full(tensor)
 
 
 def _change(model: nn.Module, name: str, full: Full) -> Tensor:

@@ -179,7 +179,8 @@ class PolicyLearner(LearnerRank):
             return iter([stage_adapter(named, self.spec.staging, write) if self.rank == 0 else None])
         if self.rank == 0:
             return stage(self.weights(), self.spec.staging, self.spec.bucket_bytes)
-        return (None for _ in tensor_groups(self.weights(), self.spec.bucket_bytes))
+        sizes = ((name, torch.empty_like(tensor, device="meta")) for name, tensor in self.weights())
+        return (None for _ in tensor_groups(sizes, self.spec.bucket_bytes))
 
     def save(self, folder: Path, state: Mapping[str, float] | None = None) -> None:
         """Write a checkpoint with the algorithm's `state`.

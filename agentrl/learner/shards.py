@@ -80,8 +80,8 @@ def write(named: Iterable[NamedTensor], folder: Path, rank: int) -> None:
     """Write the part of a rank, in files of about SHARD_BYTES; so much is in CPU memory at once."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, (group, _) in enumerate(tensor_groups(named, SHARD_BYTES)):
-        copies = {name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}
-        save_file(copies, folder / f"rank-{rank:05}-{number:05}.safetensors")
+        path = folder / f"rank-{rank:05}-{number:05}.safetensors"
+        save_file({name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}, path)
 
 
 class StateFiles:

@@ -16,11 +16,17 @@ Parcel: TypeAlias = Mapping[str, NDArray[np.uint8]]
 
 
 class HostFiles:
-    """Reads, writes and removes buckets of a run on its host; those that /dev/shm cannot take are in `fallback`."""
+    """Reads, writes and removes buckets of a run on `host`; those that /dev/shm cannot take are in `fallback`.
 
-    def __init__(self, fallback: Path) -> None:
-        self._fallback = fallback
+    All hosts see that folder, so each host has names of its own for what it writes.
+    """
+
+    def __init__(self, fallback: Path, host: str) -> None:
+        self._fallback, self._host = fallback, host
         self._discarded: set[str] = set()
+
+    def check(self) -> None:
+        """Answer, which a process that is gone does not."""
 
     def read(self, path: Path) -> Parcel:
         """Return the bytes of a bucket, of which a copy in the object store of this host is made."""
@@ -29,19 +35,24 @@ class HostFiles:
 
     def write(self, name: str, parcel: Parcel) -> Path:
         """Write a bucket under a name that no other bucket has; nothing is left if it is discarded already."""
-        path = staging_root(sum(array.nbytes for array in parcel.values()), self._fallback) / name
+        copy = self._copy(name)
+        path = staging_root(sum(array.nbytes for array in parcel.values()), self._fallback) / copy
         try:
             for file, array in parcel.items():
                 path.mkdir(exist_ok=True) if file else None
                 array.tofile(path / file if file else path)
         except BaseException:
-            discard_staged(name, self._fallback)
+            discard_staged(copy, self._fallback)
             raise
         if name in self._discarded:
             self.discard(name)
         return path
 
     def discard(self, name: str) -> None:
-        """Remove a bucket, also one that is still to be written. Idempotent."""
+        """Remove a bucket that was staged or written here, also one that is still to be written. Idempotent."""
         self._discarded.add(name)
-        discard_staged(name, self._fallback)
+        for each in (name, self._copy(name)):
+            discard_staged(each, self._fallback)
+
+    def _copy(self, name: str) -> str:
+        return f"{name}-{self._host}"

@@ -137,13 +137,17 @@ def folder_key(folder: Path) -> str:
 
 
 def tensor_groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> Iterator[tuple[list[NamedTensor], bool]]:
-    """Yield the tensors of each bucket, and whether it is the last."""
+    """Yield the tensors of each bucket, and whether it is the last.
+
+    The list is emptied when the next one is asked for: tensors may be gathered only for it.
+    """
     group: list[NamedTensor] = []
     size = 0
     for name, tensor in named_tensors:
         if group and size + _padded(tensor.nbytes) > bucket_bytes:
             yield group, False
-            group, size = [], 0
+            group.clear()
+            size = 0
         group.append((name, tensor.detach()))
         size += _padded(tensor.nbytes)
     if group:

@@ -72,18 +72,18 @@ class Host:
         assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout
 
-    def start_ray(self, resource: str, *, has_dashboard: bool = False) -> None:
+    def start_ray(self, resource: str, *, has_dashboard: bool = False, gpus: int = 0) -> None:
         """Start a Ray cluster whose head this host is, with a token; jobs are submitted to its dashboard."""
         self.run(*RAY, "get-auth-token", "--generate")
         dashboard = f"--include-dashboard={str(has_dashboard).lower()}"
         patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60")
-        self.run(*patient, *RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource))
+        self.run(*patient, *RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource, gpus))
 
-    def join_ray(self, head: Host, resource: str) -> None:
-        """Join the cluster of a head, with its token."""
+    def join_ray(self, head: Host, resource: str, *, gpus: int = 0) -> None:
+        """Join the cluster of a head, with its token; Ray believes that the host has `gpus`."""
         token = head.run("cat", "/tmp/home/.ray/auth_token").strip()
         self.run("sh", "-c", f"mkdir -p /tmp/home/.ray && printf %s {token} > /tmp/home/.ray/auth_token")
-        self.run(*RAY, "start", f"--address={head.address}:6379", *self._node(resource))
+        self.run(*RAY, "start", f"--address={head.address}:6379", *self._node(resource, gpus))
 
     def rejoin_ray(self, head: Host | None, resource: str) -> None:
         """End the Ray of a cluster that is gone, or that has given this host up, and join one, or start it here."""
@@ -93,11 +93,12 @@ class Host:
         else:
             self.join_ray(head, resource)
 
-    def _node(self, resource: str) -> list[str]:
+    def _node(self, resource: str, gpus: int) -> list[str]:
         """The resources of this host."""
         resources = json.dumps({resource: 1})
         store = f"--object-store-memory={STORE_BYTES}"
-        return [f"--node-ip-address={self.address}", f"--resources={resources}", "--num-cpus=4", store]
+        counts = ["--num-cpus=4", f"--num-gpus={gpus}"]
+        return [f"--node-ip-address={self.address}", f"--resources={resources}", *counts, store]
 
     def unplug(self) -> None:
         """Cut the host off."""

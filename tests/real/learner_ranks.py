@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,11 +16,13 @@ from typing import Any
 import deepspeed
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
+from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import load_model
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.sharding import Sharding
@@ -356,6 +359,62 @@ def staged(learner: PolicyLearner) -> list[StagedBucket]:
     return [bucket for bucket in learner._buckets if bucket is not None]
 
 
+def gathering(job: Job, rank: int) -> list[tuple[Counter[str], list[int], int]]:
+    """What a publication gathers, for each learner.
+
+    How often each parameter is gathered, and each time the bytes that the rank already holds; the bytes of the largest
+    layer.
+    """
+    gathered, gather = Counter[str](), deepspeed.zero.GatheredParameters
+    names: dict[int, str] = {}
+
+    def counted(parameters: list[Any]) -> Any:
+        gathered.update(names[id(parameter)] for parameter in parameters)
+        return gather(parameters)
+
+    out, made = [], learners(job, rank)
+    deepspeed.zero.GatheredParameters = counted
+    for learner in made:
+        learner.step(batch())
+        model = learner._model
+        names.update({id(parameter): name for name, parameter in model._model.named_parameters()})
+        gathered.clear()
+        held, whole_of, alive = list[int](), model._gathered, dict[StorageWeakRef, int]()
+
+        def watched(tensor: torch.Tensor) -> torch.Tensor:
+            held.append(sum(nbytes for one, nbytes in alive.items() if not one.expired()))  # noqa: B023
+            whole = whole_of(tensor)  # noqa: B023
+            alive[StorageWeakRef(whole.untyped_storage())] = whole.nbytes  # noqa: B023
+            return whole
+
+        model._gathered = watched  # type: ignore[method-assign]
+        for bucket in staged(learner):
+            bucket.discard()
+        layers = [layer.parameters() for layer in model._model.model.get_decoder().layers]
+        layer = max(sum(4 * int(one.ds_numel) for one in layer) for layer in layers)  # type: ignore[attr-defined]
+        out.append((Counter(gathered), held, layer))
+    return out
+
+
+def packs(job: Job, rank: int) -> list[tuple[int, int]]:
+    """The number of packs of a batch, and how many of them existed at once, for each learner."""
+    alive, counts, to = list[StorageWeakRef](), list[int](), MicroBatch.to
+
+    def counted(pack: MicroBatch, *args: Any) -> MicroBatch:
+        on_device = to(pack, *args)
+        alive.append(StorageWeakRef(on_device.ids_N.untyped_storage()))
+        counts.append(sum(not one.expired() for one in alive))
+        return on_device
+
+    MicroBatch.to = counted  # type: ignore[method-assign]
+    out = []
+    for learner in learners(job, rank):
+        counts.clear()
+        learner.step(batch(4, 4))
+        out.append((len(counts), max(counts)))
+    return out
+
+
 def publish(job: Job, rank: int) -> list[tuple[list[tuple[str, str]], dict[str, str]] | None]:
     """What is staged, and the digests of what is saved as a model."""
     out = []
@@ -443,6 +502,8 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         critic,
         teacher,
         adapters,
+        gathering,
+        packs,
         publish,
         bandit,
         refused,

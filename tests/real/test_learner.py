@@ -146,6 +146,33 @@ def test_packing_is_checked_on_layers_of_every_kind_of_a_model_that_no_rank_hold
     assert "gemma2" in results[2][1]
 
 
+def test_parameters_and_optimizer_in_cpu_memory_change_no_digit_and_go_on_exactly(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    """`offload_param` of DeepSpeed's ZeRO stage 3, also where its state is saved and loaded."""
+    plain = spec(model, zero_stage=3, schedule="cosine")
+    moved = spec(model, zero_stage=3, schedule="cosine", deepspeed={"offload_param": {"device": "cpu"}})
+    for (kept, weights, rows), (offloaded, same, same_rows) in run(
+        "train", tmp_path_factory.mktemp("train"), plain, moved, ranks=2
+    ):
+        assert [report.digest for report in offloaded] == [report.digest for report in kept]
+        assert all(torch.equal(same[name], tensor) for name, tensor in weights.items())
+        assert same_rows == rows
+    for straight, resumed, is_same, _ in run("resume", tmp_path_factory.mktemp("resume"), moved, plain, ranks=2):
+        assert [report.digest for report in resumed] == [report.digest for report in straight]
+        assert is_same
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_one_micro_batch_is_on_the_device_while_the_next_is_packed(model: Path, tmp_path: Path, zero: int):
+    [[(few, once), (many, at_once)]] = run(
+        "packs", tmp_path, spec(model, zero_stage=zero, micro_batch_tokens=4096), spec(model, zero_stage=zero)
+    )
+    assert (few, once) == (1, 1)
+    assert many > 4
+    assert at_once == 2
+
+
 @pytest.mark.parametrize("zero", range(4))
 def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, tmp_path: Path, zero: int):
     plain = spec(model, zero_stage=zero)
@@ -345,6 +372,21 @@ def test_what_is_staged_is_what_is_saved_under_checkpoint_names_and_loads_with_f
         assert sorted(digests) == sorted(name for name, _ in saved.named_parameters())
         assert AutoTokenizer.from_pretrained(folder).decode([74, 75]) == "hi"
     assert results[0][0][1].keys() == results[0][1][1].keys()
+
+
+def test_a_publication_gathers_each_parameter_once_and_holds_a_bucket_and_a_layer(model: Path, tmp_path: Path):
+    small = replace(spec(model, zero_stage=3), bucket_bytes=1 << 16)
+    results = run("gathering", tmp_path, small, replace(small, lora=LoraSection(rank=4, alpha=8)), ranks=2)
+    plain = plain_model(model)
+    names = [name for name, _ in plain.named_parameters()]
+    embedding = plain.get_input_embeddings().weight.nbytes
+    for rank, of_rank in enumerate(results):
+        for gathered, _, _ in of_rank:
+            assert len(gathered) >= len(names)
+            assert set(gathered.values()) == {1}
+        _, held, layer = of_rank[0]
+        bucket = max(small.bucket_bytes, embedding)  # a larger tensor has a bucket to itself
+        assert max(held) <= layer + (bucket if rank == 0 else embedding)
 
 
 def test_a_moving_reference_is_the_policys_average_on_every_layout_and_goes_on_exactly(model: Path, tmp_path: Path):

@@ -42,9 +42,14 @@ class Authentication:
     def join(self, address: str) -> None:
         """Show the token of this machine to the cluster at `address`, "" if it is not known.
 
-        Raises RunError at once if the cluster refuses it; Ray would try for twenty seconds.
+        Raises RunError at once if there is none to show, where Ray would abort the process, or if the cluster refuses
+        it, where Ray would try for twenty seconds.
         """
-        if not os.environ.get(MODE) and _raylet.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
+        mode, loader = os.environ.get(MODE, ""), _raylet.AuthenticationTokenLoader.instance()
+        has_token = loader.has_token(ignore_auth_mode=True)
+        if mode.lower() == "token" and not has_token:
+            raise self._refused(address)
+        if not mode and has_token:
             os.environ[MODE] = "token"
             _raylet.Config.initialize("")
         if not address:
@@ -54,12 +59,15 @@ class Authentication:
         except RpcError:
             return  # it is not for the token that Ray will fail
         except AuthenticationError:
-            host = address.rpartition(":")[0]
-            raise RunError(
-                f"the Ray cluster at {address} refuses this machine: its token is missing or another one. Copy it from "
-                f'the head: mkdir -p ~/.ray && scp {host}:.ray/auth_token ~/.ray/ (docs/scale-out.md, "On several '
-                'machines")'
-            ) from None
+            raise self._refused(address) from None
+
+    def _refused(self, address: str) -> RunError:
+        self.end()
+        cluster, host = (f" at {address}", address.rpartition(":")[0]) if address else ("", "HEAD")
+        return RunError(
+            f"the Ray cluster{cluster} refuses this machine: its token is missing or another one. Copy it from the "
+            f'head: mkdir -p ~/.ray && scp {host}:.ray/auth_token ~/.ray/ (docs/scale-out.md, "On several machines")'
+        )
 
     def end(self) -> None:
         """Restore the environment, and remove the token. Idempotent."""
