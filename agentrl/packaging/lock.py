@@ -130,7 +130,8 @@ def _differences(lock: Lock, now: Lock) -> Iterator[str]:
             yield from (f"{name}: {change}" for change in _changes(old, new))
         else:
             yield f"{name} is not in it"
-    yield from interpreter_changes(*(Interpreter(each.python, each.packages, each.hashes) for each in (lock, now)))
+    before, after = (Interpreter(each.python, each.packages, each.hashes) for each in (lock, now))
+    yield from interpreter_changes(before, after)
 
 
 def _counterpart(new: Locked, lock: Lock) -> Locked | None:
