@@ -17,6 +17,7 @@ from agentrl.packaging.scaffold import PackageName, write_package
 from agentrl.training.eval_config import is_read
 from agentrl.training.inputs import RunInputs, anchored
 
+pytestmark = pytest.mark.timeout(300)  # the first lock of a process reads every installed package
 ENVIRONMENT = """
 from agentrl.env import Env
 
