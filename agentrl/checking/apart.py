@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from tempfile import TemporaryDirectory
 
 import msgspec
 
-from agentrl.checking.check import Result, Status, unchecked
+from agentrl.checking.check import SCRATCH, Result, Status, unchecked
 from agentrl.checking.process import BY_NAME, Done, Finished, Record, Refused, Request, Started
 from agentrl.checking.running import GRACE_S, LOAD_S
 from agentrl.errors import ConfigError
@@ -114,10 +115,12 @@ class _Process:
 @contextmanager
 def _started(request: Request, command: Sequence[str], variables: Mapping[str, str]) -> Iterator[_Process]:
     reader, writer = os.pipe()
+    scratch = TemporaryDirectory(prefix="agentrl-check-", ignore_cleanup_errors=True)
+    variables = {**variables, SCRATCH: scratch.name}
     try:
         child = subprocess.Popen(
             [*command, str(writer), json.dumps(asdict(request), default=str)],
-            stdin=subprocess.DEVNULL, stdout=2, pass_fds=[writer], env=dict(variables), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=2, pass_fds=[writer], env=variables, start_new_session=True,
         )  # fmt: skip
         process = _Process(child, reader)
         os.close(writer)
@@ -129,3 +132,4 @@ def _started(request: Request, command: Sequence[str], variables: Mapping[str, s
     finally:
         for descriptor in (reader, writer) if writer >= 0 else (reader,):
             os.close(descriptor)
+        scratch.cleanup()

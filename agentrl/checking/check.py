@@ -12,6 +12,8 @@ from agentrl.env.config import env_config
 from agentrl.env.registry import resolve
 from agentrl.types import Trajectory
 
+SCRATCH = "AGENTRL_CHECK_SCRATCH"
+"""The environment variable with the folder of a process of checks, which is removed after it."""
 TASKS = 8
 """Tasks of each split that a check samples."""
 

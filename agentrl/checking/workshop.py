@@ -26,7 +26,7 @@ from urllib.request import url2pathname
 
 from packaging.requirements import Requirement
 
-from agentrl.checking.check import FailedError, SkippedError, Subject
+from agentrl.checking.check import SCRATCH, FailedError, SkippedError, Subject
 from agentrl.env.adapter import Adapter
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.plugins.registry import known, split_version
@@ -150,7 +150,7 @@ def namespace() -> tuple[str, ...]:
 @cache
 def installed(source: Source) -> Installed:
     """Build and install a package, once in this process. Raises FailedError with what pip prints if it fails."""
-    home = Path(mkdtemp(prefix="agentrl-package-"))
+    home = Path(mkdtemp(prefix="agentrl-package-", dir=os.environ.get(SCRATCH)))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wheel = _build(source, home)
     place = Installed(home, source, wheel)
@@ -168,7 +168,7 @@ def installed_alone(source: Source) -> Installed:
     What is installed here from a folder (`pip install -e`) is built from that folder. Raises FailedError with what pip
     prints if it fails.
     """
-    home = Path(mkdtemp(prefix="agentrl-package-"))
+    home = Path(mkdtemp(prefix="agentrl-package-", dir=os.environ.get(SCRATCH)))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wheel = _build(source, home)
     wanted = [*source.project.get("dependencies", ()), *source.project.get("optional-dependencies", {}).get(EXTRA, ())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -165,3 +166,22 @@ process.main()
     assert "held the interpreter beyond every deadline" in noise.text
     assert order.text == "not checked: see noise"
     assert 'held.py", line 14 in right' in capfd.readouterr().err
+
+
+LEAVES_A_FOLDER = """
+import json, os, pathlib, sys, tempfile
+home = tempfile.mkdtemp(dir=os.environ["AGENTRL_CHECK_SCRATCH"])
+record = {"type": "Finished", "status": "passed", "text": home, "seconds": 0}
+os.write(int(sys.argv[1]), json.dumps(record).encode() + b"\\n")
+os.kill(os.getpid(), 19)
+"""
+
+
+def test_an_interrupted_check_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "EXIT_S", 0.5)
+    request = Request("x", {}, ["metadata", "tests"])
+    running = apart.results(request, [sys.executable, "-c", LEAVES_A_FOLDER], os.environ)
+    home = Path(next(running).text)
+    assert home.is_dir()
+    running.close()  # type: ignore[attr-defined]
+    assert not home.parent.exists()
