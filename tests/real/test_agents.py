@@ -96,7 +96,8 @@ def test_agents_and_files_of_openrlhf_train(code: str, turns: int, run: Run, tmp
     assert (counts.trained, counts.invalid, counts.lost) == (2 * BATCH, 0, 0)
     trained = run.attempts("trained")
     played = [each for each in RunReader(run.path).trajectories() if (each.sample, each.attempt) in trained]
-    assert {(each.stop_reason, each.turns) for each in played} == {(StopReason.AGENT_DONE, turns)}
+    assert {each.turns for each in played} == {turns}
+    assert {each.stop_reason for each in played} <= {StopReason.AGENT_DONE, StopReason.MAX_TOKENS}  # of a random model
     assert all(each.reward > 0 for each in played)
 
 
