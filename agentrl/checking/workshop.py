@@ -192,14 +192,12 @@ def local_sources(requirements: Iterable[str]) -> dict[str, Path]:
         if requirement.name in seen:
             continue
         seen.add(requirement.name)
-        try:
-            distribution = importlib.metadata.distribution(requirement.name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        url = json.loads(distribution.read_text("direct_url.json") or "{}")
-        if "dir_info" in url:
-            found[requirement.name] = Path(url2pathname(urlsplit(url["url"]).path))
-            ahead += [line for line in distribution.requires or () if "extra ==" not in line]
+        for distribution in importlib.metadata.distributions(name=requirement.name):
+            # The metadata that a build left in a source folder may hide what pip has installed: it has no address.
+            url = json.loads(distribution.read_text("direct_url.json") or "{}")
+            if "dir_info" in url:
+                found[requirement.name] = Path(url2pathname(urlsplit(url["url"]).path))
+                ahead += [line for line in distribution.requires or () if "extra ==" not in line]
     return found
 
 
