@@ -71,7 +71,7 @@ async def measure(args: argparse.Namespace, engine: str, copied: int = 0) -> dic
     )
     file = SHARED_MEMORY / "to-send"
     async with at_work(config, locate(config.model.name), Path(args.out)) as (team, publications):
-        relay = HostRelay(team.agents, lambda: team.learners.policy.host)
+        relay = HostRelay(team.agents, lambda: team.learners.host)
         transfer = StagedTransfer(team.learners.buckets, relay)
 
         async def carry() -> dict[str, float]:

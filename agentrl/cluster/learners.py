@@ -83,6 +83,11 @@ class Learners:
         self.policy, self._critic = Ranks(cluster, specs, start_s), Ranks(cluster, critic, start_s)
         self._groups = [ranks for ranks in (self._critic, self.policy) if ranks]
 
+    @property
+    def host(self) -> str:
+        """The address of the host that stages weights: that of the policy's rank 0, once it has started."""
+        return self.policy.host
+
     async def start(self) -> None:
         """Wait until every process has loaded its models."""
         await _together([part.start() for part in (*self._groups, self._scorers) if part])

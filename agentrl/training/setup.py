@@ -145,7 +145,7 @@ def evaluation_of(
 def publisher_of(config: Config, model: Path, team: Actors) -> Publisher:
     """Make the publisher of a run with learners."""
     is_staged = config.weights.transfer == "shm"
-    relay = HostRelay(team.agents, lambda: team.learners.policy.host)
+    relay = HostRelay(team.agents, lambda: team.learners.host)
     return Publisher(
         team.engines,
         StagedTransfer(team.learners.buckets, relay) if is_staged else CollectiveTransfer(team.learners.send),
