@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import deepspeed
 import numpy as np
@@ -119,14 +119,13 @@ def returned(job: Job, rank: int) -> list[list[list[str]]]:
     torch.cuda.empty_cache = lambda: events.append("returned")
     out = []
     for learner in learners(job, rank):
-        assert learner._critic is not None
-        update = learner._critic.update
+        critic: Any = learner._critic
 
-        def updated(*args: Any, update: Callable[..., Any] = update) -> Any:
+        def updated(*args: Any, update: Callable[..., Any] = critic.update) -> Any:
             events.append("critic")
             return update(*args)
 
-        learner._critic.update = updated  # type: ignore[method-assign]
+        critic.update = updated
         rows = with_values(batch(3, 4, 1))
         quiet = [with_advantages(row, 0.0) for row in rows]
         calls: list[Callable[[], Any]] = [
@@ -359,6 +358,11 @@ def staged(learner: PolicyLearner) -> list[StagedBucket]:
     return [bucket for bucket in learner._buckets if bucket is not None]
 
 
+def weakly(tensor: torch.Tensor) -> Any:
+    """A reference that says whether the memory of a tensor is still held: `expired()`."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
 def gathering(job: Job, rank: int) -> list[tuple[Counter[str], list[int], int]]:
     """What a publication gathers, for each learner.
 
@@ -379,34 +383,35 @@ def gathering(job: Job, rank: int) -> list[tuple[Counter[str], list[int], int]]:
         model = learner._model
         names.update({id(parameter): name for name, parameter in model._model.named_parameters()})
         gathered.clear()
-        held, whole_of, alive = list[int](), model._gathered, dict[StorageWeakRef, int]()
+        held, whole_of, alive = list[int](), model._gathered, dict[Any, int]()
 
         def watched(tensor: torch.Tensor) -> torch.Tensor:
             held.append(sum(nbytes for one, nbytes in alive.items() if not one.expired()))  # noqa: B023
             whole = whole_of(tensor)  # noqa: B023
-            alive[StorageWeakRef(whole.untyped_storage())] = whole.nbytes  # noqa: B023
+            alive[weakly(whole)] = whole.nbytes  # noqa: B023
             return whole
 
         model._gathered = watched  # type: ignore[method-assign]
         for bucket in staged(learner):
             bucket.discard()
         layers = [layer.parameters() for layer in model._model.model.get_decoder().layers]
-        layer = max(sum(4 * int(one.ds_numel) for one in layer) for layer in layers)  # type: ignore[attr-defined]
+        layer = max(sum(4 * int(one.ds_numel) for one in layer) for layer in layers)
         out.append((Counter(gathered), held, layer))
     return out
 
 
 def packs(job: Job, rank: int) -> list[tuple[int, int]]:
     """The number of packs of a batch, and how many of them existed at once, for each learner."""
-    alive, counts, to = list[StorageWeakRef](), list[int](), MicroBatch.to
+    alive, counts, kind = list[Any](), list[int](), cast(Any, MicroBatch)
+    to = kind.to
 
-    def counted(pack: MicroBatch, *args: Any) -> MicroBatch:
+    def counted(pack: MicroBatch, *args: Any) -> Any:
         on_device = to(pack, *args)
-        alive.append(StorageWeakRef(on_device.ids_N.untyped_storage()))
+        alive.append(weakly(on_device.ids_N))
         counts.append(sum(not one.expired() for one in alive))
         return on_device
 
-    MicroBatch.to = counted  # type: ignore[method-assign]
+    kind.to = counted
     out = []
     for learner in learners(job, rank):
         counts.clear()
