@@ -99,22 +99,23 @@ def nccl(setting: Setting) -> str:
 
 def sequence_parallel(setting: Setting) -> str:
     """Compare two ranks that share micro-batches, without and with ZeRO stage 3 and checkpointing, with one rank."""
-    model = small(setting.folder / "model")
-    [alone] = trained([spec(model, setting.device)], STEPS, setting.folder)
-    plain = spec(model, setting.device, sequence_parallel=2)
-    sharded = replace(spec(model, setting.device, sequence_parallel=2, zero_stage=3), gradient_checkpointing=True)
-    found = trained([plain, sharded], STEPS, setting.folder, ranks=2)
-    return _stages({"stage 0": found[0], "stage 3 with checkpointing": found[1]}, alone, "one rank")
+    return _shared(setting, "sequence_parallel", 3)
 
 
 def tensor_parallel(setting: Setting) -> str:
     """Compare two ranks that share weight matrices, without and with ZeRO stage 2 and checkpointing, with one rank."""
+    return _shared(setting, "tensor_parallel", 2)
+
+
+def _shared(setting: Setting, key: str, stage: int) -> str:
+    """Compare two ranks that share something, without ZeRO and with a stage and checkpointing, with one rank."""
     model = small(setting.folder / "model")
     [alone] = trained([spec(model, setting.device)], STEPS, setting.folder)
-    plain = spec(model, setting.device, tensor_parallel=2)
-    sharded = replace(spec(model, setting.device, tensor_parallel=2, zero_stage=2), gradient_checkpointing=True)
-    found = trained([plain, sharded], STEPS, setting.folder, ranks=2)
-    return _stages({"stage 0": found[0], "stage 2 with checkpointing": found[1]}, alone, "one rank")
+    ranks: dict[str, Any] = {key: 2}
+    plain, sharded = (spec(model, setting.device, **ranks, zero_stage=each) for each in (0, stage))
+    specs = [plain, replace(sharded, gradient_checkpointing=True)]
+    found = trained(specs, STEPS, setting.folder, ranks=2)
+    return _stages({"stage 0": found[0], f"stage {stage} with checkpointing": found[1]}, alone, "one rank")
 
 
 def _stages(found: dict[str, Trained], expected: Trained, what: str) -> str:

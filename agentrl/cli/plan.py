@@ -6,18 +6,16 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentrl.algorithms.registry import with_epochs
 from agentrl.cli import simulate
 from agentrl.cli.flags import MODEL, Parser, parse
 from agentrl.cluster.hardware import hardware
 from agentrl.config.loading import load
 from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, together
 from agentrl.config.resolve import resolve_run
-from agentrl.planning.fit import shape_named
+from agentrl.planning.fit import for_algorithm, shape_named
 from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit
-from agentrl.planning.placement import placed
 from agentrl.planning.plan import PROMPT_TOKENS, Plan
 from agentrl.planning.remedy import Change, Remedy, fastest, remedies
 from agentrl.planning.table import json_of, text_of
@@ -36,7 +34,7 @@ def run(words: list[str]) -> int:
         return simulate.run(words)
     own = _options()
     given, rest = own.parse_known_args(words)
-    requested = placed(with_epochs(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))))
+    requested = for_algorithm(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own]))))
     machine = _machine(given)
     config = resolve_run(requested, machine)
     plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens)

@@ -14,8 +14,8 @@ def run(words: list[str]) -> int:
         description="Continue a run from its last checkpoint.",
         epilog="May change: steps, env_lock, eval.every, checkpoint.*, track.*, engine.*, scorers.*, rollout.workers, "
         "learner.ranks, learner.threads, learner.zero_stage, learner.sequence_parallel, learner.tensor_parallel, "
-        "critic.zero_stage, reward.threads, reward.gpus, deadlines (*_timeout_s), url and token_env in reward.models, "
-        "and addresses and limits of roles.",
+        "critic.zero_stage, critic.placement, critic.ranks, critic.nodes, reward.threads, reward.gpus, deadlines "
+        "(*_timeout_s), url and token_env in reward.models, and addresses and limits of roles.",
     )
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
     own, pairs = split(words)

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from transformers import AutoConfig
 
 from agentrl.config.validate import check_heads
 from agentrl.errors import ConfigError
 from agentrl.learner.memory import copied
+from agentrl.learner.text_config import heads_of, text_config
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary embeddings whose frequencies depend on the largest position: shares of a micro-batch would differ."""
@@ -107,12 +107,8 @@ class Share:
 def check_models(folders: Iterable[Path], size: int) -> None:
     """Raise ConfigError for a model that groups of `size` ranks cannot share: by its heads or its positions."""
     for folder in folders:
-        try:
-            config = AutoConfig.from_pretrained(folder).get_text_config()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
-        heads = config.num_attention_heads
-        check_heads(str(folder), heads, getattr(config, "num_key_value_heads", None) or heads, size)
+        config = text_config(folder)
+        check_heads(str(folder), *heads_of(config), size)
         for kind in _rope_types(getattr(config, "rope_parameters", None) or {}):
             if kind in LENGTH_DEPENDENT:
                 raise ConfigError(

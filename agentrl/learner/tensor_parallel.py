@@ -21,10 +21,11 @@ from deepspeed.module_inject.tp_plan_converter import TPPlanConverter
 from deepspeed.utils import groups
 from torch import Tensor, nn
 from torch import distributed as dist
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from agentrl.config.validate import check_matrices
 from agentrl.errors import ConfigError
+from agentrl.learner.text_config import heads_of, text_config
 
 STYLES = {"colwise", "rowwise", "replicated_with_grad_allreduce", "embedding_rowwise"}
 """What plans say of a layer that ranks can share: a matrix, a norm of heads, or a tied embedding, which stays whole."""
@@ -35,10 +36,7 @@ CUT = "agentrl_cut"
 def check_models(folders: Iterable[Path], size: int) -> None:
     """Raise ConfigError for a model whose matrices groups of `size` ranks cannot share."""
     for folder in folders:
-        try:
-            config = AutoConfig.from_pretrained(folder).get_text_config()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
+        config = text_config(folder)
         plan = config.base_model_tp_plan or {}
         if not plan or set(plan.values()) - STYLES:
             unknown = ", ".join(sorted(set(plan.values()) - STYLES))
@@ -48,9 +46,7 @@ def check_models(folders: Iterable[Path], size: int) -> None:
                 f"({config.model_type}) {why}, which agentrl does not train yet. Set learner.tensor_parallel 1 and "
                 "learner.zero_stage 3"
             )
-        heads = config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        check_matrices(f"the model in {folder}", heads, kv_heads, config.intermediate_size, size)
+        check_matrices(f"the model in {folder}", *heads_of(config), config.intermediate_size, size)
 
 
 def divide(model: PreTrainedModel, size: int) -> None:

@@ -26,13 +26,18 @@ def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_
     Raises ConfigError with the nearest setting that fits if a device has too little memory, or for what cannot run for
     another reason. A model whose config.json cannot be read is not counted: the run will say why when it loads it.
     """
-    requested = placed(with_epochs(requested) if learns else requested, learns=learns)
+    requested = for_algorithm(requested, learns=learns)
     config = resolve_run(requested, machine)
     try:
         models = RunModels.of(config, shape_at_hand if not may_download else shape_named, learns=learns)
     except ConfigError:
         return config
     return fitted(requested, machine, Plan(config, models, Hardware.of(machine))).config
+
+
+def for_algorithm(requested: Config, *, learns: bool = True) -> Config:
+    """Return the configuration with what its algorithm decides where no key does: epochs, and the place of models."""
+    return placed(with_epochs(requested) if learns else requested, learns=learns)
 
 
 def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:

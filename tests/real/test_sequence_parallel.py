@@ -47,6 +47,27 @@ def assert_same_steps(found: list[Any], expected: list[Any], names: list[str]) -
             assert row == pytest.approx(plain_row, abs=CLOSE), name
 
 
+def assert_same_critic(plain: LearnerSpec, two_ranks: LearnerSpec, tmp_path_factory: Any) -> None:
+    """Values, meters and weights of a critic on one rank and on two, and that it is kept and resumed exactly."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    [[(start, straight, _, expected, _)]] = run("critic", one, plain)
+    for [(values, reports, is_kept, weights, is_resumed)] in run("critic", two, two_ranks, ranks=2):
+        assert (is_kept, is_resumed) == (True, True)
+        assert {n: row.tolist() for n, row in values.items()} == {
+            n: pytest.approx(row.tolist(), abs=CLOSE) for n, row in start.items()
+        }
+        for got, wanted in zip(reports, straight, strict=True):
+            assert got.meters == pytest.approx(wanted.meters, abs=1e-5, rel=1e-5)
+        for key, tensor in weights.items():
+            torch.testing.assert_close(tensor, expected[key], atol=CLOSE, rtol=0)
+
+
+def ppo(model: Path) -> LearnerSpec:
+    """PPO with a critic at another ZeRO stage, which learns alone at first."""
+    plain = spec(model, AlgorithmSection(name="ppo"), lr=LR)
+    return replace(plain, critic=CriticSection(lr=LR, zero_stage=2, warmup_steps=1))
+
+
 def test_two_ranks_that_share_micro_batches_take_the_steps_of_one(model: Path, tmp_path_factory: Any):
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     single, windowed = tmp_path_factory.mktemp("single"), tmp_path_factory.mktemp("windowed")
@@ -80,20 +101,8 @@ def test_groups_of_ranks_take_the_steps_of_one_rank_at_every_zero_stage(model: P
 
 
 def test_a_critic_on_ranks_that_share_micro_batches_learns_what_it_does_on_one(model: Path, tmp_path_factory: Any):
-    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    plain = replace(
-        spec(model, AlgorithmSection(name="ppo"), lr=LR), critic=CriticSection(lr=LR, zero_stage=2, warmup_steps=1)
-    )
-    [[(start, straight, _, expected, _)]] = run("critic", one, plain)
-    for [(values, reports, is_kept, weights, is_resumed)] in run("critic", two, shared(plain, 2), ranks=2):
-        assert (is_kept, is_resumed) == (True, True)
-        assert {n: row.tolist() for n, row in values.items()} == {
-            n: pytest.approx(row.tolist(), abs=CLOSE) for n, row in start.items()
-        }
-        for got, wanted in zip(reports, straight, strict=True):
-            assert got.meters == pytest.approx(wanted.meters, abs=1e-5, rel=1e-5)
-        for key, tensor in weights.items():
-            torch.testing.assert_close(tensor, expected[key], atol=CLOSE, rtol=0)
+    plain = ppo(model)
+    assert_same_critic(plain, shared(plain, 2), tmp_path_factory)
 
 
 def test_a_rank_refuses_a_model_whose_heads_it_cannot_share(model: Path, tmp_path: Path):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from agentrl.config.schema import AlgorithmSection, CriticSection
+from agentrl.config.schema import AlgorithmSection
 from agentrl.learner import checkpoint
 from agentrl.learner.spec import LearnerSpec
 from tests.real.test_learner import assert_close, assert_same_state, run, spec, with_critic
-from tests.real.test_sequence_parallel import CLOSE, LR, assert_same_steps
+from tests.real.test_sequence_parallel import CLOSE, LR, assert_same_critic, assert_same_steps, ppo
 from tests.tiny import tiny_model, tiny_qwen3
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -64,20 +64,8 @@ def test_groups_of_ranks_divide_a_batch_as_single_ranks_do(model: Path, tmp_path
 
 
 def test_a_critic_whose_matrices_are_shared_learns_what_it_does_on_one_rank(model: Path, tmp_path_factory: Any):
-    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    plain = replace(
-        spec(model, AlgorithmSection(name="ppo"), lr=LR), critic=CriticSection(lr=LR, zero_stage=2, warmup_steps=1)
-    )
-    [[(start, straight, _, expected, _)]] = run("critic", one, plain)
-    for [(values, reports, is_kept, weights, is_resumed)] in run("critic", two, shared(plain, 2), ranks=2):
-        assert (is_kept, is_resumed) == (True, True)
-        assert {n: row.tolist() for n, row in values.items()} == {
-            n: pytest.approx(row.tolist(), abs=CLOSE) for n, row in start.items()
-        }
-        for got, wanted in zip(reports, straight, strict=True):
-            assert got.meters == pytest.approx(wanted.meters, abs=1e-5, rel=1e-5)
-        for key, tensor in weights.items():
-            torch.testing.assert_close(tensor, expected[key], atol=CLOSE, rtol=0)
+    plain = ppo(model)
+    assert_same_critic(plain, shared(plain, 2), tmp_path_factory)
 
 
 def test_a_checkpoint_goes_on_with_shared_matrices_and_without_them(model: Path, tmp_path_factory: Any):
