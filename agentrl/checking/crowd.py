@@ -20,7 +20,7 @@ from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import described_error
 from agentrl.env.testing.checks import own_evidence
 from agentrl.env.testing.episodes import moments, play_signals, sample_tasks, signals_of
-from agentrl.errors import acatch
+from agentrl.errors import acatch, catch
 from agentrl.plugins.tracebacks import FRAMEWORK, home_of, is_foreign
 from agentrl.types import Signal
 
@@ -110,15 +110,22 @@ async def _round(subject: Subject) -> None:
 
 @contextmanager
 def _watched(home: Path) -> Iterator[set[str]]:
-    """Collect the lines that hold this thread's event loop for more than BLOCKED_S, as another thread sees them."""
+    """Collect the lines that hold this thread's event loop for more than BLOCKED_S, as another thread sees them.
+
+    Time in which other processes keep the thread from a core is not counted.
+    """
     lines, loop_thread, loop = set[str](), threading.current_thread(), asyncio.get_running_loop()
     ended, beat = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not ended.is_set():
             beat.clear()
+            began = time.monotonic() - _waited_for_core_s(loop_thread)
             loop.call_soon_threadsafe(beat.set)
-            if not beat.wait(BLOCKED_S) and (line := _blamed_line(loop_thread, home)):
+            left_s = BLOCKED_S
+            while left_s > 0 and not beat.wait(left_s):
+                left_s = BLOCKED_S - (time.monotonic() - _waited_for_core_s(loop_thread) - began)
+            if not beat.is_set() and (line := _blamed_line(loop_thread, home)):
                 lines.add(line)
             beat.wait()
             ended.wait(WATCH_S)
@@ -129,6 +136,12 @@ def _watched(home: Path) -> Iterator[set[str]]:
         yield lines
     finally:
         ended.set()
+
+
+def _waited_for_core_s(thread: threading.Thread) -> float:
+    """Return how long a thread has been ready to run while others had the cores; 0 where the system does not tell."""
+    read = catch(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text)
+    return 0.0 if read.error else int(read.value.split()[1]) / 1e9
 
 
 def _blamed_line(thread: threading.Thread, home: Path) -> str:

@@ -173,13 +173,13 @@ def test_an_image_that_does_not_list_the_packages_is_refused_with_the_command_th
 
 @pytest.fixture(params=LOCAL)
 async def lent(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    """A sandbox of each local backend that has the packages, with limits as they are by default."""
+    """A sandbox of each local backend that has the packages, with the default limits, but patient on a busy machine."""
     try:
         with warnings.catch_warnings(action="ignore"):
             made = choose(request.param, LENT)
     except (UnavailableError, ImportError) as error:
         pytest.skip(str(error))
-    sandbox = await made.create(Limits())
+    sandbox = await made.create(Limits(wall_s=60.0))
     yield sandbox
     await sandbox.close()
     assert not [*leases.folder().glob("packages/*")]

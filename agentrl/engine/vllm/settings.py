@@ -55,6 +55,9 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
     if spec.device == "cpu":
         threads = min(spec.engine.threads or len(cores), len(cores))
         variables["OMP_NUM_THREADS"] = str(threads)
+        if spec.engine.enforce_eager:
+            # vLLM compiles the sampler's small functions even so: on two cores g++ would take 26 s of every start.
+            variables["TORCHDYNAMO_DISABLE"] = "1"
         if spec.engine.tensor_parallel <= 1:
             # The model then runs inside the EngineCore: one process less to start and to talk to.
             variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"

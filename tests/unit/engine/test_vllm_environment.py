@@ -30,6 +30,12 @@ def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:
     assert not {"OMP_NUM_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(variables)
 
 
+@pytest.mark.parametrize(("device", "eager", "compiles"), [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)])
+def test_an_eager_engine_on_a_cpu_compiles_nothing(device: str, eager: bool, compiles: bool) -> None:
+    spec = replace(SPEC, device=device, engine=EngineSection(enforce_eager=eager))
+    assert ("TORCHDYNAMO_DISABLE" not in environment(spec, range(2))) == compiles
+
+
 def test_a_local_model_asks_no_hub_and_a_hub_model_may(tmp_path: Path) -> None:
     assert environment(replace(SPEC, model=str(tmp_path)), range(2))["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in environment(SPEC, range(2))
