@@ -30,9 +30,12 @@ def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:
     assert not {"OMP_NUM_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(variables)
 
 
-@pytest.mark.parametrize(("device", "eager", "compiles"), [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)])
-def test_an_eager_engine_on_a_cpu_compiles_nothing(device: str, eager: bool, compiles: bool) -> None:
-    spec = replace(SPEC, device=device, engine=EngineSection(enforce_eager=eager))
+COMPILES = [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)]
+
+
+@pytest.mark.parametrize(("device", "is_eager", "compiles"), COMPILES)
+def test_an_eager_engine_on_a_cpu_compiles_nothing(device: str, is_eager: bool, compiles: bool) -> None:
+    spec = replace(SPEC, device=device, engine=EngineSection(enforce_eager=is_eager))
     assert ("TORCHDYNAMO_DISABLE" not in environment(spec, range(2))) == compiles
 
 
