@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -19,8 +18,9 @@ from packaging.utils import canonicalize_name
 from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedError, Subject
 from agentrl.checking.contract import fail_if
 from agentrl.checking.probe import Probe, Verdicts
-from agentrl.checking.workshop import BUILT, Installed, Source, installed, installed_alone, namespace
+from agentrl.checking.workshop import Installed, Source, installed, installed_alone, namespace
 from agentrl.env.registry import ENVIRONMENTS
+from agentrl.plugins.source import copy_source
 
 CORE = "agentrl-core"
 OF_CORE = ("agentrl", "agentrl_sandbox", "agentrl_tools")
@@ -148,8 +148,7 @@ async def _tested(place: Installed) -> str:
     desk = place.home / "desk"
     with zipfile.ZipFile(place.wheel) as wheel:
         modules = {name.partition("/")[0] for name in wheel.namelist()}
-    ignored = shutil.ignore_patterns(*BUILT, *modules)
-    await asyncio.to_thread(shutil.copytree, place.source.folder, desk, ignore=ignored, dirs_exist_ok=True)
+    await asyncio.to_thread(copy_source, place.source.folder, desk, *modules)
     words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", TESTS]
     said = await place.run(words, "desk", timeout_s=TESTS_S)
     return said.strip().splitlines()[-1]

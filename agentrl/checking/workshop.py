@@ -30,12 +30,11 @@ from agentrl.checking.check import SCRATCH, FailedError, SkippedError, Subject
 from agentrl.env.adapter import Adapter
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.plugins.registry import known, split_version
+from agentrl.plugins.source import copy_source
 
 BUILD_S, INSTALL_S, RUN_S = 120.0, 1200.0, 500.0
 EXTRA = "test"
 """The extra with what the tests of a package need."""
-BUILT = ("build", "*.egg-info", "__pycache__", ".*")
-"""What is not copied: an older build beside the source would add files that a new build leaves out."""
 RIGHTS = ((), ("--map-root-user",))
 """Root needs no user namespace, in which a sandbox that the environment starts may lack rights."""
 LOOPBACK = ("sh", "-c", 'ip link set lo up 2>/dev/null; exec "$@"', "sh")
@@ -214,8 +213,7 @@ def _wheel(folder: Path, home: Path, wheels: Path) -> None:
         raise FailedError(
             f"its build needs {', '.join(missing)} in this environment: pip install {shlex.join(missing)}"
         )
-    copy = Path(mkdtemp(prefix="source-", dir=home))
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(*BUILT), dirs_exist_ok=True)
+    copy = copy_source(folder, Path(mkdtemp(prefix="source-", dir=home)))
     _pip("wheel", ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(copy)], home)
 
 

@@ -189,7 +189,9 @@ class Worker:
 
 
 def _judge_spec(keys: RewardModelKeys, timeout_s: float) -> RoleSpec:
-    role = RoleKeys(model=keys.model or "", max_context=keys.max_context, timeout_s=timeout_s)
+    role = RoleKeys(
+        model=keys.model or "", max_context=keys.max_context, max_tokens=keys.max_tokens, timeout_s=timeout_s
+    )
     return RoleSpec(keys.name, role)
 
 

@@ -311,6 +311,7 @@ class RewardModelKeys(Section):
     prompt: str | None = Field(None, description="prompt of the judge, with {conversation}")
     pattern: str | None = Field(None, description="pattern (RE2) whose group is the score in the judge's answer")
     bounds: tuple[float, float] = Field((0.0, 10.0), description="least and greatest score of the judge")
+    max_tokens: int = Field(1024, ge=1, description="maximum tokens of the judge's answer")
 
     @property
     def is_openrlhf(self) -> bool:
@@ -352,6 +353,8 @@ def _fault(keys: RewardModelKeys) -> str:
         "has a max_context, which is for a judge that the run serves": bool(keys.max_context) and not keys.has_engine,
         "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
         "has bounds without a judge": keys.bounds != type(keys).model_fields["bounds"].default and not keys.judge,
+        "has max_tokens without a judge": keys.max_tokens != type(keys).model_fields["max_tokens"].default
+        and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
         "has a url without http:// or https://": bool(keys.url)
         and not (keys.url or "").startswith(("http://", "https://")),

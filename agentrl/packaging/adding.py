@@ -25,12 +25,12 @@ from agentrl.env.adapter import ADAPTERS
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, DeadlineError, UnknownNameError
 from agentrl.packaging.added import PYTHON, RECORD, VENV, Added, Download, Record, Wanted, added, home
-from agentrl.packaging.building import BUILT
 from agentrl.packaging.core_wheel import pack_core
 from agentrl.packaging.inspection import Contents, Offer, contents_of
 from agentrl.packaging.scaffold import PackageName
 from agentrl.plugins.files import is_path
 from agentrl.plugins.registry import split_version
+from agentrl.plugins.source import copy_source
 from agentrl.records.jsonl import write_atomic
 
 LOCK_S, VENV_S, INSTALL_S = 600.0, 300.0, 1800.0
@@ -275,7 +275,7 @@ def _copied(requirement: str, scratch: Path) -> str:
     """Return a copy of a folder, in which pip builds and leaves files; another requirement as it is."""
     if not Path(requirement).is_dir():
         return requirement
-    return str(shutil.copytree(requirement, scratch / "source", ignore=shutil.ignore_patterns(*BUILT)))
+    return str(copy_source(Path(requirement), scratch / "source"))
 
 
 def _announcing(request: Request, installed: Sequence[Installation], contents: Contents) -> Installation:

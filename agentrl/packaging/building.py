@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,10 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.errors import ConfigError
+from agentrl.plugins.source import copy_source
 
 BUILD_S = 120.0
-BUILT = ("build", "dist", "*.egg-info", "__pycache__", ".*")
-"""What is not copied: an older build beside the source would add files that a new build leaves out."""
 HOOK = """
 import importlib, sys
 print(getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(sys.argv[3]))
@@ -31,7 +29,7 @@ def build(folder: Path, out: Path) -> list[Path]:
     out = out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="agentrl-build-") as home:
-        copy = shutil.copytree(folder, Path(home) / "source", ignore=shutil.ignore_patterns(*BUILT))
+        copy = copy_source(folder, Path(home) / "source")
         return [out / _call(backend, hook, copy, out) for hook in ("build_sdist", "build_wheel")]
 
 

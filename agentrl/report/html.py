@@ -26,7 +26,7 @@ from agentrl.report.charts import number
 from agentrl.report.parts import Card, Share, Table, Tile
 from agentrl.report.summary import Summary
 from agentrl.report.transcript import Decode, Transcript, compact, text_of_part, transcript
-from agentrl.report.words import duration, no_update_words
+from agentrl.report.words import duration, no_update_words, visible
 from agentrl.types import StepReport
 from agentrl.types.outcomes import GroupOutcome, by_task, set_aside
 
@@ -99,10 +99,11 @@ def render(m: Material) -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the templates of the report. They escape every value except Markup."""
+    """Return the templates of the report. They escape every value except Markup, and show control codes as signs."""
     environment = Environment(
         loader=PackageLoader("agentrl.report"),
         autoescape=True,
+        finalize=lambda value: visible(value) if isinstance(value, str) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,6 +10,8 @@ from agentrl.types import RoleUse
 # Control codes become visible signs: the terminal shows an escape sequence in a model's answer and does not obey it.
 PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 PICTURES |= {127: 0x2421} | dict.fromkeys(range(128, 160), 65533)
+# Those that set the direction of text would let an answer read otherwise than it is written.
+PICTURES |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 65533)
 
 PAGE = "docs/when-it-does-not-learn.md"
 SEQUENCES_PAGE = "See docs/bring-an-agent.md (What is trained)."

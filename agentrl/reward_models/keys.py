@@ -48,4 +48,5 @@ def client_of(
         weight=keys.weight,
         token=token,
         timeout_s=timeout_s,
+        max_tokens=keys.max_tokens,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
@@ -12,6 +12,9 @@ from agentrl.types import Message, text_of
 MARK_BYTES = 6
 NUMBER = "N"
 """The place of the score in the form of a verdict."""
+NUMERAL = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)")
+EMPHASIS = str.maketrans("", "", "*`")
+"""What chat models put around a verdict."""
 PROMPT = """\
 {question}
 
@@ -43,15 +46,15 @@ def question_of(question: str, texts: dict[str, str], least: float, most: float)
     prompt = PROMPT.format(question=question, texts=fences, least=least, most=most, form=form + NUMBER)
 
     def read(reply: str) -> float:
-        last = next((line.strip() for line in reversed(reply.splitlines()) if line.strip()), "")
+        lines = (line.translate(EMPHASIS).strip("_ \t") for line in reversed(reply.splitlines()))
+        last = next(filter(None, lines), "")
         if not last.startswith(form):
             raise ValueError(f"its last line is not {form + NUMBER!r}")
-        number = last.removeprefix(form).strip()
-        try:
-            value = float(number)
-        except ValueError:
-            raise ValueError(f"{number!r} in its last line is no number") from None
-        if not (math.isfinite(value) and least <= value <= most):
+        number = last.removeprefix(form).lstrip("_ ").rstrip("._ ")
+        if not NUMERAL.fullmatch(number):
+            raise ValueError(f"{number!r} in its last line is no number")
+        value = float(number)
+        if not least <= value <= most:
             raise ValueError(f"the score {number} is not from {least:g} to {most:g}")
         return value
 

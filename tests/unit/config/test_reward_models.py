@@ -106,6 +106,7 @@ def test_a_resume_with_another_reward_model_is_refused(
         ({"model": "policy", "judge": True, "max_context": 9}, "has a max_context, which is for a judge that the run"),
         ({"url": "http://x", "prompt": "{conversation}"}, "has a prompt or pattern without a judge"),
         ({"url": "http://x", "bounds": [0, 1]}, "has bounds without a judge"),
+        ({"url": "http://x", "max_tokens": 16}, "has max_tokens without a judge"),
         ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
         ({"url": "http://x/get_reward", "scope": "turn"}, "which /get_reward does not serve"),
         ({"url": "http://x", "weight": float("nan")}, "must be a finite number"),

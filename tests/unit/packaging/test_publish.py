@@ -24,6 +24,10 @@ def test_the_files_hold_the_package_and_nothing_of_an_older_build(tmp_path: Path
     stale = tmp_path / "published" / "build" / "lib" / "agentrl_ada_published"
     stale.mkdir(parents=True)
     (stale / "removed.py").write_text("")
+    run = tmp_path / "published" / "runs" / "first"
+    run.mkdir(parents=True)
+    for name in ("config.toml", "manifest.json"):
+        (run / name).write_text("")
     before = sorted(tmp_path.rglob("*"))
     archive, wheel = build(tmp_path / "published", tmp_path / "out")
     assert sorted(path for path in tmp_path.rglob("*") if "out" not in path.parts) == before
@@ -35,6 +39,7 @@ def test_the_files_hold_the_package_and_nothing_of_an_older_build(tmp_path: Path
         assert "ada/published = agentrl_ada_published:PublishedEnv" in file.read(points).decode()
     with tarfile.open(archive) as held:
         assert any(name.endswith("/pyproject.toml") for name in held.getnames())
+        assert not any("/runs/first" in name for name in held.getnames())
 
 
 def test_a_backend_that_fails_says_why(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from agentrl.report import summary
 from agentrl.report.charts import Bars, Series, histogram, lines, number, running_mean, stacked, ticks
 from agentrl.report.html import POLICY, picks, templates, write_report
 from agentrl.report.transcript import Decode, decoder, transcript
+from agentrl.report.words import visible
 from agentrl.types import Message, Signal, ToolCall, Trajectory
 from tests.tiny import tiny_tokenizer
 from tests.unit.records.synthetic import learner_report, request, synthetic_run, trajectory, with_tool
@@ -128,7 +129,7 @@ def test_what_a_token_says_is_text() -> None:
     assert inside.texts.count("<script>alert(1)</script>") == 2
 
 
-HOSTILE = "</pre></style><script>alert(1)</script>' onload='x' \" onclick=\"y <img src=x> & {{ 7 * 7 }}{% raw %}"
+HOSTILE = "</pre></style><script>alert(1)</script>' onload='x' \" onclick=\"y <img src=x> & {{ 7 * 7 }}{% raw %}\u202e"
 
 
 def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
@@ -169,7 +170,8 @@ def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path: Path) -> None:
     assert page.open == []
     assert not {"script", "img"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on")]
-    assert sum(HOSTILE in shown for shown in page.texts) > 30
+    assert sum(visible(HOSTILE) in shown for shown in page.texts) > 30
+    assert "\u202e" not in text
 
 
 def test_charts_are_well_formed_and_have_words(text: str) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from agentrl.config.schema import RewardModelKeys
 from agentrl.env import fenced
 from agentrl.errors import ConfigError
 from agentrl.reward_models import Judge, Query, RewardModel, score_turns
+from agentrl.reward_models.keys import client_of
 from agentrl.reward_models.turns import score_turns_of
 from agentrl.types import Exchange, Message, Signal
 from tests.unit.algorithms.cases import trajectory
@@ -60,7 +62,19 @@ async def test_a_judge_reads_the_conversation_with_its_calls() -> None:
     conversation = "[user]\n{braces}\n\n[assistant]\n(calls add with {'a': 1})"
     assert first["messages"][0]["content"] == f"Judge:\n{fenced(conversation=conversation)}\nEnd."
     assert second["messages"][0]["content"] == f"Judge:\n{fenced(conversation='as text')}\nEnd."
-    assert (first["model"], first["temperature"]) == ("qwen", 0)
+    assert (first["model"], first["temperature"], first["max_tokens"]) == ("qwen", 0, 1024)
+
+
+async def test_the_keys_of_a_judge_reach_its_endpoint() -> None:
+    async with answering(said("<grade>3</grade>")) as (url, asked):
+        keys = RewardModelKeys(
+            name="j", url=url, judge="qwen", max_tokens=16, pattern="<grade>(.*?)</grade>", bounds=(0, 4), weight=0.5
+        )
+        judge = client_of(keys, 20.0)
+        signal = await judge.score(TURNS)
+        await judge.aclose()
+    assert (signal.name, signal.value, signal.weight) == ("j", 3.0, 0.5)
+    assert json.loads(asked[0])["max_tokens"] == 16
 
 
 async def test_a_pattern_and_bounds_of_ones_own_are_used() -> None:

@@ -81,7 +81,14 @@ async def test_the_score_is_a_signal_with_the_reply_as_evidence() -> None:
     assert judge.use == RoleUse(calls=1, prompt_tokens=10, completion_tokens=5)
 
 
-@pytest.mark.parametrize("end", ["11", "-1", "nan", "inf", "good", "", "7 of 10", "7\nI am done."])
+@pytest.mark.parametrize("end", ["7", "7.", "**7**", "**7.0**.", " `7` ", "7**", "7_"])
+@pytest.mark.parametrize("start", ["", "**", "`", "_"])
+async def test_a_verdict_may_be_emphasised(start: str, end: str) -> None:
+    judge, _ = role(lambda messages: start + verdict(messages, 7).removesuffix("7") + end, retries=0)
+    assert (await judge.score("Is it right?", answer="42")).value == 7.0
+
+
+@pytest.mark.parametrize("end", ["11", "-1", "nan", "inf", "good", "", "1_0", "1e1", "7 of 10", "7\nI am done."])
 async def test_a_verdict_in_another_form_or_out_of_bounds_is_no_score(end: str) -> None:
     judge, _ = role(lambda messages: verdict(messages, 7).removesuffix("7") + end, retries=0)
     with pytest.raises(RoleError, match="the role judge gave 1 replies that cannot be used"):
