@@ -9,8 +9,10 @@ import pytest
 
 from agentrl.cli.env import COMMANDS
 from agentrl.cli.main import main
+from agentrl.config.schema import Config
 from agentrl.env.adapter import ADAPTERS
 from agentrl.plugins import registry
+from agentrl.training import launch
 
 ENVIRONMENT = '''
 from pydantic import Field
@@ -134,3 +136,22 @@ def test_what_cannot_be_shown_is_one_message(
     (tmp_path / "mine.py").write_text(ENVIRONMENT)
     assert main(["env", *(str(tmp_path / "mine.py") if word == "FILE" else word for word in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_eval_scores_a_model_in_the_environment_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[Config] = []
+    monkeypatch.setattr(launch, "evaluate", lambda config, began: scored.append(config))  # noqa: ARG005 (its signature)
+    assert main(["env", "eval", "guess", "./model", "--env.high", "20", "--eval.tasks", "8"]) == 0
+    assert main(["eval", "./model", "--env", "guess", "--env.high", "20", "--eval.tasks", "8"]) == 0
+    [named, plain] = scored
+    assert named == plain
+    assert (named.env[0].name, named.env[0].options, named.eval.tasks, named.model.name) == (
+        "guess", {"high": 20}, 8, "./model",
+    )  # fmt: skip
+
+
+def test_eval_refuses_what_an_evaluation_does_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "eval", "guess", "./model", "--lr", "1e-5"]) == 2
+    assert "--lr has no effect in an evaluation" in capsys.readouterr().err
+    assert main(["env", "eval", "gues"]) == 2
+    assert "guess" in capsys.readouterr().err
