@@ -11,7 +11,10 @@ import httpx
 
 from agentrl.errors import ConfigError
 
-RETRIED = (429, 502, 503, 504)
+BUSY = (429, 502, 503, 504)
+"""Statuses of a server that will answer later: such a request is sent again until its deadline."""
+UNSURE, MOST_UNSURE = (408, 409, 500), 3
+"""Statuses of a failure that may have passed, or may be due to the request: it is sent so often in all."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_SHOWN = 300
 MAX_BYTES = 64 << 20
@@ -43,7 +46,7 @@ class Poster:
     """Posts to servers of one model in turn, with at most `max_connections` requests at once.
 
     A request that fails because a server is busy, restarting or unreachable is sent again, to the next server, until
-    `timeout_s` has passed since it was first sent.
+    `timeout_s` has passed since it was first sent; not before the time that a single server names in `Retry-After`.
     """
 
     def __init__(self, urls: Sequence[str], token: str, timeout_s: float, max_connections: int) -> None:
@@ -63,19 +66,22 @@ class Poster:
         failure = "it neither refused nor answered"
         try:
             async with self._slots, asyncio.timeout(timeout_s):
-                pause_s = FIRST_PAUSE_S
+                pause_s, unsure = FIRST_PAUSE_S, 0
                 while True:
                     url, self._sent = self.urls[self._sent % len(self.urls)], self._sent + 1
+                    asked_s = 0.0
                     try:
                         async with self._opened().stream("POST", url, json=body, headers=self._headers) as response:
                             answer = await _body(url, response)
                     except (httpx.TransportError, OSError) as error:
                         failure = f"{type(error).__name__}: {error}".rstrip(": ")
                     else:
-                        if response.status_code not in RETRIED:
+                        unsure += response.status_code in UNSURE
+                        if response.status_code not in (*BUSY, *UNSURE) or unsure == MOST_UNSURE:
                             return _json(url, response.status_code, answer)
                         failure = f"status {response.status_code}: {_shown(answer)}"
-                    await asyncio.sleep(pause_s)
+                        asked_s = _retry_after_s(response) if len(self.urls) == 1 else 0.0
+                    await asyncio.sleep(max(pause_s, asked_s))
                     pause_s = min(2 * pause_s, MAX_PAUSE_S)
         except TimeoutError:
             raise AskError(f"{self.url} gave no answer within {timeout_s:g} s ({failure})") from None
@@ -101,6 +107,12 @@ async def _body(url: str, response: httpx.Response) -> bytes:
         if len(body) > MAX_BYTES:
             raise AskError(f"{url} answered with more than {MAX_BYTES >> 20} MiB")
     return bytes(body)
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    """Return for how long a server asks to be left alone; 0 if it does not say so in seconds (RFC 9110, 10.2.3)."""
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdigit() else 0.0
 
 
 def _json(url: str, status: int, answer: bytes) -> Any:

@@ -140,7 +140,7 @@ def test_what_cannot_be_shown_is_one_message(
 
 def test_eval_scores_a_model_in_the_environment_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     scored: list[Config] = []
-    monkeypatch.setattr(launch, "evaluate", lambda config, began: scored.append(config))  # noqa: ARG005 (its signature)
+    monkeypatch.setattr(launch, "evaluate", lambda config, began: scored.append(config))
     assert main(["env", "eval", "guess", "./model", "--env.high", "20", "--eval.tasks", "8"]) == 0
     assert main(["eval", "./model", "--env", "guess", "--env.high", "20", "--eval.tasks", "8"]) == 0
     [named, plain] = scored

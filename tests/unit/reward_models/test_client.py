@@ -157,6 +157,39 @@ async def test_a_server_that_is_killed_mid_request_or_busy_is_asked_again() -> N
     assert len(asked) == 4
 
 
+async def test_a_server_that_fails_is_asked_three_times() -> None:
+    async with answering((500, b""), (408, b""), scores(3.5)) as (url, asked):
+        model = RewardModel(url)
+        assert (await model.score("text")).value == 3.5
+        await model.aclose()
+    assert len(asked) == 3
+    async with answering((500, b"out of memory")) as (url, asked):
+        model = RewardModel(url)
+        assert "status 500: out of memory" in (await model.score("text")).reason
+        await model.aclose()
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(("said", "pauses"), [("7", [7.0]), ("soon", [0.1]), ("-1", [0.1]), ("\u0667", [0.1])])
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
+    said: str, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept, sleep = list[float](), asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        slept.append(delay_s)
+        await sleep(0)
+
+    busy = b"HTTP/1.1 429 X\r\nRetry-After: %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % said.encode()
+    async with answering(busy, scores(3.5)) as (url, _):
+        model = RewardModel(url)
+        monkeypatch.setattr(poster.asyncio, "sleep", noted)
+        assert (await model.score("text")).value == 3.5
+        monkeypatch.undo()
+        await model.aclose()
+    assert slept == pauses
+
+
 async def test_a_dead_server_makes_the_signal_invalid_at_the_deadline() -> None:
     async with answering(None) as (url, _):
         pass
