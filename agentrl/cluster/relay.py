@@ -26,18 +26,27 @@ ANSWER_S = 10.0
 class HostAgents:
     """A process on each host of the run that needs one, which has its staged files. Hosts are named by their addresses.
 
-    A process that is gone is started again when it is needed.
+    A process that is gone, or whose host left the cluster and came back, is started again when it is needed.
     """
 
     def __init__(self, cluster: Cluster, fallback: Path) -> None:
         self._cluster, self._fallback = cluster, fallback
         self._agents: dict[str, asyncio.Task[ActorHandle]] = {}
+        self._nodes: dict[str, str] = {}
 
     async def agent(self, host: str) -> ActorHandle:
         """Return the process of a host. Raises AgentRLError if it does not start."""
         if host not in self._agents or _failed(self._agents[host]):
             self._agents[host] = asyncio.create_task(self._started(host))
         return await asyncio.shield(self._agents[host])
+
+    async def renew(self) -> None:
+        """Forget the processes of hosts that left the cluster since these started; some may be back without them."""
+        if self._agents:
+            nodes = await self._cluster.node_ids(ANSWER_S)
+            for host in [host for host in self._agents if self._running(host)]:
+                if nodes.get(host) != self._nodes.get(host):
+                    del self._agents[host]
 
     async def call(self, host: str, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method of the HostFiles of a host. Raises WeightsError if its process is gone."""
@@ -64,6 +73,7 @@ class HostAgents:
         spec = ActorSpec(f"files of {host}", HostFiles, (self._fallback, host), place=place, died=WeightsError)
         agent = self._cluster.spawn(spec)
         self._cluster.register(await agent.make(deadline_s=START_S))
+        self._nodes[host] = (await self._cluster.node_ids(ANSWER_S)).get(host, "")
         return agent
 
 
@@ -85,6 +95,7 @@ class HostRelay:
     ) -> AsyncGenerator[Staged]:
         """Yield buckets that are on their way to these hosts. A host that cannot be reached fails its own engines."""
         source = self._source()
+        await self._agents.renew()
         others = sorted({*hosts} - {source})
         async with aclosing(buckets):
             async for bucket in buckets:

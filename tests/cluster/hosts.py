@@ -62,9 +62,10 @@ class Host:
             "RAY_health_check_timeout_ms=3000",
             "RAY_health_check_failure_threshold=3",
         ]
-        ray = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *soon]
+        # What vLLM finds out about a model class, in a process of its own, is kept for all hosts.
+        shared = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", f"VLLM_CACHE_ROOT={Path.home() / '.cache' / 'vllm'}"]
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
-        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *ray, *words]
+        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *shared, *soon, *words]
 
     def run(self, *words: str, timeout_s: float = 120.0) -> str:
         """The output of a command on the host, which must succeed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -14,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from agentrl.cluster.placement import ON_NODE, Bundle
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, start_actor
-from agentrl.cluster.ray.nodes import on_nodes, other_nodes
+from agentrl.cluster.ray.nodes import nodes, on_nodes, other_nodes
 from agentrl.cluster.ray.start import Connection, is_local
 from agentrl.errors import RunError
 
@@ -27,6 +28,7 @@ class Cluster:
         before = set(psutil.Process().children())  # the caller's own
         self._connection = Connection(namespace, registry.folder)
         self._processes = set(psutil.Process().children()) - before
+        self._node_ids: dict[str, str] = {}
         self._group: PlacementGroup | None = placement_group(list(bundles), strategy="PACK") if bundles else None
 
     async def ready(self, deadline_s: float) -> None:
@@ -49,6 +51,16 @@ class Cluster:
         """Call a function on every other machine of the cluster. What fails there is left to a later call."""
         if not is_local():
             await asyncio.to_thread(lambda: list(on_nodes(other_nodes(), work, *args, deadline_s=deadline_s)))
+
+    async def node_ids(self, deadline_s: float) -> dict[str, str]:
+        """Return the ids of the machines that are up by their addresses; one that left and came back has another.
+
+        If the cluster does not answer in time, they are those of its last answer.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                self._node_ids = {node.address: node.id for node in await asyncio.to_thread(nodes)}
+        return self._node_ids
 
     def spawn(self, spec: ActorSpec) -> ActorHandle:
         """Start a process; `ActorHandle.make` then makes its object."""

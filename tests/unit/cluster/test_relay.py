@@ -74,6 +74,7 @@ class Hosts:
         self.agents: dict[str, Agent] = {}
         self.calls: Counter[tuple[str, str]] = Counter()
         self.started: Counter[str] = Counter()
+        self.nodes = {host: f"node of {host}" for host in (LEARNER, ONE, TWO)}
         self.relay = HostRelay(HostAgents(cast(Cluster, self), folder), lambda: LEARNER)
         self.staged.mkdir()
 
@@ -84,6 +85,9 @@ class Hosts:
         self.agents[host] = Agent(host, HostFiles(self.folder / host, host), self.calls)
         self.started[host] += 1
         return self.agents[host]
+
+    async def node_ids(self, deadline_s: float) -> dict[str, str]:
+        return self.nodes
 
     def register(self, process: str) -> None:
         assert process in self.agents
@@ -148,6 +152,13 @@ async def test_a_bucket_is_read_once_and_written_once_for_each_other_host(hosts:
     }
     assert hosts.started == {LEARNER: 1, ONE: 1, TWO: 1}
     assert hosts.files == []
+
+
+async def test_a_host_that_left_and_came_back_gets_a_new_process(hosts: Hosts) -> None:
+    assert all(map(arrived, await hosts.publish(ONE, TWO)))
+    hosts.nodes[ONE], hosts.agents[ONE].is_dead = "another node", True
+    assert all(map(arrived, await hosts.publish(ONE, TWO)))
+    assert hosts.started == {LEARNER: 1, ONE: 2, TWO: 1}
 
 
 async def test_on_one_host_nothing_is_copied(hosts: Hosts) -> None:
