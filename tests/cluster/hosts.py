@@ -57,15 +57,16 @@ class Host:
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on the host."""
-        soon = [
+        ray = [
             "RAY_health_check_period_ms=1000",
             "RAY_health_check_timeout_ms=3000",
             "RAY_health_check_failure_threshold=3",
+            "RAY_worker_niceness=0",  # as in runs on one machine, which other tests have beside these hosts
         ]
         # What vLLM finds out about a model class, in a process of its own, is kept for all hosts.
         shared = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", f"VLLM_CACHE_ROOT={Path.home() / '.cache' / 'vllm'}"]
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
-        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *shared, *soon, *words]
+        return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *shared, *ray, *words]
 
     def run(self, *words: str, timeout_s: float = 120.0) -> str:
         """The output of a command on the host, which must succeed."""
