@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentrl.config.loading import load, of_arguments
 from agentrl.config.schema import Config
-from agentrl.config.validate import counted
+from agentrl.config.validate import counted, other_gpus
 from agentrl.errors import ConfigError
 from agentrl.planning.simulation.calibration import Calibration
 from agentrl.planning.simulation.changes import changed
@@ -92,14 +92,28 @@ def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], st
     gpus, size = hardware.gpus, recorded.engine.gpus
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
-        for learners in _counts(gpus, ranks or (gpus - engines * size if engines else None)):
-            count = engines or (gpus - learners) // size
-            if 0 < count * size <= gpus - learners:
+        left = _most(gpus, lambda n: n + engines * size + _beside(recorded, n)) if engines else None
+        for learners in _counts(gpus, ranks or left):
+            free = gpus - learners - _beside(recorded, learners)
+            count = engines or free // size
+            if 0 < count * size <= free and learners % recorded.learner.sharers == 0:
                 yield {"engine.count": count, "learner.ranks": learners, "engine.placement": "separate"}
-    count = gpus // size
+    count = _most(gpus, lambda n: n * size + _beside(recorded, n * size))
     fits = count > 0 and engines in (None, count) and ranks in (None, count * size)
+    fits = fits and count * size % recorded.learner.sharers == 0
     if placement != "separate" and staleness == 0 and fits:
         yield {"engine.count": count, "learner.ranks": count * size, "engine.placement": "colocate"}
+
+
+def _most(gpus: int, taken: Callable[[int], int]) -> int:
+    """Return the largest number of processes that take no more than `gpus`."""
+    return max((n for n in range(1, gpus + 1) if taken(n) <= gpus), default=0)
+
+
+def _beside(recorded: Config, ranks: int) -> int:
+    """Return the GPUs of the roles that are on those of neither engines nor `ranks` learner ranks."""
+    learner = recorded.learner.model_copy(update={"ranks": ranks})
+    return other_gpus(recorded.model_copy(update={"learner": learner}))
 
 
 def _counts(below: int, given: int | None) -> list[int]:

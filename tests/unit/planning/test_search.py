@@ -40,6 +40,24 @@ def test_engines_of_several_gpus_take_as_many() -> None:
     assert found == {(0, 1, 1, "separate"), (0, 1, 2, "separate"), (0, 2, 4, "colocate")}
 
 
+def test_gpus_of_other_roles_are_left_to_them() -> None:
+    recorded = on_gpus(scorers__placement="separate")
+    found = tried(Hardware(gpus=4), {"rollout.max_staleness": 0}, recorded)
+    assert found == {(0, 2, 1, "separate"), (0, 1, 2, "separate"), (0, 3, 3, "colocate")}
+    found = tried(Hardware(gpus=8), {"rollout.max_staleness": 0, "engine.count": 3}, recorded)
+    assert found == {(0, 3, 4, "separate")}
+    critic = on_gpus(critic__placement="separate")  # on as many ranks as the policy
+    found = tried(Hardware(gpus=6), {"rollout.max_staleness": 0}, critic)
+    assert found == {(0, 4, 1, "separate"), (0, 2, 2, "separate"), (0, 3, 3, "colocate")}
+    found = tried(Hardware(gpus=6), {"rollout.max_staleness": 0, "engine.count": 2}, critic)
+    assert found == {(0, 2, 2, "separate")}
+
+
+def test_ranks_that_share_sequences_are_whole_groups() -> None:
+    found = tried(Hardware(gpus=6), {"rollout.max_staleness": 0}, on_gpus(learner__sequence_parallel=2))
+    assert found == {(0, 4, 2, "separate"), (0, 2, 4, "separate"), (0, 6, 6, "colocate")}
+
+
 def test_settings_that_are_given_are_kept() -> None:
     found = tried(Hardware(gpus=16), {"rollout.max_staleness": 0, "engine.count": 11})
     assert found == {(0, 11, 5, "separate")}
