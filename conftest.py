@@ -55,6 +55,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    """End the suite, with the stacks of its threads, where something that a test left keeps Python from exiting."""
-    faulthandler.dump_traceback_later(EXIT_TIMEOUT_S, exit=True, file=sys.__stderr__)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the suite, with the stacks of its threads, where something that a test left keeps Python from exiting.
+
+    The processes of `-n 2` wait for each other, and are ended by the first.
+    """
+    if not hasattr(config, "workerinput"):
+        faulthandler.dump_traceback_later(EXIT_TIMEOUT_S, exit=True, file=sys.__stderr__)
