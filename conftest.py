@@ -1,6 +1,6 @@
 """What all tests share: hypothesis gives the same examples each time; real processes have more time; GPUs are optional.
 
-With `-n 2` one process of pytest runs the real stack, one test after the other, while another runs files without it.
+With `-n 2` one process of pytest runs the real stack while another runs files without it; what is left they share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ os.environ.setdefault("AGENTRL_DATA", str(Path(__file__).parents[1] / "shared" /
 # What a developer has added is no part of a test.
 os.environ["AGENTRL_HOME"] = str(Path(__file__).parent / "no-home")
 
-REAL = "tests/real/"
+REAL = ("tests/real/", "tests/cluster/")
 REAL_TIMEOUT_S = 300
 EXIT_TIMEOUT_S = 60
 
@@ -43,12 +43,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Give out whole files in their order, and the real stack as one."""
+    """Give out whole files in their order, those of the real stack to the first process while there are others."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return REAL if nodeid.startswith(REAL) else nodeid.split("::", 1)[0]
+            return nodeid.split("::", 1)[0]
+
+        def _assign_work_unit(self, node: Any) -> None:
+            is_first = node is self.nodes[0]
+            chosen = next((file for file in self.workqueue if file.startswith(REAL) == is_first), None)
+            if chosen is not None:
+                self.workqueue.move_to_end(chosen, last=False)
+            super()._assign_work_unit(node)
 
     config.option.loadscopereorder = False
     return Files(config, log)
