@@ -95,11 +95,12 @@ class HostRelay:
     ) -> AsyncGenerator[Staged]:
         """Yield buckets that are on their way to these hosts. A host that cannot be reached fails its own engines."""
         source = self._source()
-        await self._agents.renew()
         others = sorted({*hosts} - {source})
+        is_here = not others and source == node_address()
         async with aclosing(buckets):
+            if not is_here:
+                await self._agents.renew()
             async for bucket in buckets:
-                is_here = not others and source == node_address()
                 yield bucket if is_here else _RelayedBucket(self._agents, bucket, source, others, deadline_s)
 
 
