@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
@@ -12,7 +11,6 @@ from agentrl.types import Message, text_of
 MARK_BYTES = 6
 NUMBER = "N"
 """The place of the score in the form of a verdict."""
-NUMERAL = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)")
 EMPHASIS = str.maketrans("", "", "*`")
 """What chat models put around a verdict."""
 PROMPT = """\
@@ -51,7 +49,8 @@ def question_of(question: str, texts: dict[str, str], least: float, most: float)
         if not last.startswith(form):
             raise ValueError(f"its last line is not {form + NUMBER!r}")
         number = last.removeprefix(form).lstrip("_ ").rstrip("._ ")
-        if not NUMERAL.fullmatch(number):
+        digits = number.removeprefix("-").replace(".", "", 1)
+        if not (digits.isascii() and digits.isdigit()):
             raise ValueError(f"{number!r} in its last line is no number")
         value = float(number)
         if not least <= value <= most:

@@ -10,6 +10,7 @@ import pytest
 from agentrl.cli.main import main
 from agentrl.records.folder import RunFolder
 from agentrl.records.store import TrajectoryStore
+from agentrl.report.words import visible
 from agentrl.types import Message, Trajectory
 from tests.unit.records.synthetic import trajectory
 from tests.unit.report.test_html import HOSTILE, Page
@@ -87,8 +88,9 @@ def test_hostile_text_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["diff", str(first.path), str(second.path)]) == 0
     assert "\x1b" not in capsys.readouterr().out
     page = Page(text := (second.path / "diff.html").read_text())
-    assert f"{HOSTILE} 0-0" in page.texts
+    assert f"{visible(HOSTILE)} 0-0" in page.texts
     assert "<script" not in text
+    assert "\u202e" not in text
     assert "default-src &#39;none&#39;" in text
 
 
