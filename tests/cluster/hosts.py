@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,12 @@ class Host:
     def kill(self) -> None:
         """Pull the plug: the kernel kills every process of the host."""
         os.kill(self.pid, signal.SIGKILL)
+
+
+def join_all(head: Host, others: Mapping[Host, str], *, gpus: int = 0) -> None:
+    """Let hosts join the cluster of a head side by side, each with its resource."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda host: host.join_ray(head, others[host], gpus=gpus), others))
 
 
 def missing() -> str:

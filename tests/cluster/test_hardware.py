@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import hosts
+from tests.cluster.hosts import hosts, join_all
 from tests.cluster.runs import AGENTRL, NEEDS_HOSTS
 from tests.unit.planning.published import folder_of
 
@@ -32,8 +32,7 @@ def test_a_plan_takes_the_gpus_of_all_machines(shared: Path, monkeypatch: pytest
         monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
         monkeypatch.setenv("PYTHONPATH", f"{packages}:{os.environ.get('PYTHONPATH', '')}")
         head.start_ray("all", gpus=8)
-        for host in others:
-            host.join_ray(head, "all", gpus=8)
+        join_all(head, dict.fromkeys(others, "all"), gpus=8)
         said = head.run(*AGENTRL, "plan", "--model", str(model), *PLAN)
     assert "2 engines of 8 GPUs, 16 learner ranks at ZeRO stage 3" in said
     assert "on 4 machines with 8 x H100 of 79.6 GiB, separate" in said

@@ -14,7 +14,7 @@ from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.report.summary import read
 from agentrl.weights.staging import staging_prefix
-from tests.cluster.hosts import Host, hosts
+from tests.cluster.hosts import Host, hosts, join_all
 from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, Command, flags
 
 pytestmark = NEEDS_HOSTS
@@ -26,8 +26,7 @@ def three() -> Iterator[list[Host]]:
     with hosts("head", "left", "right") as found:
         head, *others = found
         head.start_ray("head")
-        for host in others:
-            host.join_ray(head, host.name)
+        join_all(head, {host: host.name for host in others})
         yield found
 
 
@@ -37,8 +36,7 @@ def five() -> Iterator[list[Host]]:
     with hosts("head", "learner-1", "learner-2", "engine-1", "engine-2") as found:
         head, *others = found
         head.start_ray("head")
-        for host in others:
-            host.join_ray(head, host.name.partition("-")[0])
+        join_all(head, {host: host.name.partition("-")[0] for host in others})
         yield found
 
 
