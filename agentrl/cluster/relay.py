@@ -41,11 +41,12 @@ class HostAgents:
         return await asyncio.shield(self._agents[host])
 
     async def renew(self) -> None:
-        """Forget the processes of hosts that left the cluster since these started; some may be back without them."""
+        """Forget the processes of hosts that have left the cluster and are back without them."""
         if self._agents:
             nodes = await self._cluster.node_ids(ANSWER_S)
             for host in [host for host in self._agents if self._running(host)]:
-                if nodes.get(host) != self._nodes.get(host):
+                started_on = self._nodes[host]
+                if nodes.get(host, started_on) != started_on:
                     del self._agents[host]
 
     async def call(self, host: str, method: str, *args: Any, deadline_s: float) -> Any:
