@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentrl.config.embedded import cache_folder
+
 SUBNET = "10.99.0"
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
 STORE_BYTES = 200 << 20
@@ -64,8 +66,9 @@ class Host:
             "RAY_health_check_failure_threshold=3",
             "RAY_worker_niceness=0",  # as in runs on one machine, which other tests have beside these hosts
         ]
-        # What vLLM finds out about a model class, in a process of its own, is kept for all hosts.
-        shared = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", f"VLLM_CACHE_ROOT={Path.home() / '.cache' / 'vllm'}"]
+        # What vLLM finds out about a model class, and what it compiles, are kept for all hosts.
+        caches = [f"VLLM_CACHE_ROOT={Path.home() / '.cache' / 'vllm'}", f"AGENTRL_CACHE={cache_folder()}"]
+        shared = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *caches]
         inside = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"]
         return [*inside, "env", "HOME=/tmp/home", "TMPDIR=/tmp", *shared, *ray, *words]
 

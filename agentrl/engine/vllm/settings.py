@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from agentrl.config.embedded import cache_folder
 from agentrl.config.schema import EngineSection, LoraSection
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
     }
     if spec.scratch:
         variables["VLLM_RPC_BASE_PATH"] = variables["TMPDIR"] = spec.scratch
+        variables |= _compiling()
     if spec.transfer == "ipc":
         # CUDA handles travel to the EngineCore, a child of this process, as pickles.
         variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
@@ -55,13 +58,30 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
     if spec.device == "cpu":
         threads = min(spec.engine.threads or len(cores), len(cores))
         variables["OMP_NUM_THREADS"] = str(threads)
-        if spec.engine.enforce_eager:
-            # vLLM compiles the sampler's small functions even so: on two cores g++ would take 26 s of every start.
-            variables["TORCHDYNAMO_DISABLE"] = "1"
         if spec.engine.tensor_parallel <= 1:
             # The model then runs inside the EngineCore: one process less to start and to talk to.
             variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     return variables
+
+
+def _compiling() -> dict[str, str]:
+    """Return the variables that keep what engines compile for later runs; none where the cache cannot be written.
+
+    Even an eager engine compiles functions of its sampler, by default into TMPDIR, which ends with the run: on two
+    cores g++ took 26 s of every start. Machines with other CPUs, which may share the file system, have a folder of
+    their own. The header that torch would compile first stays in TMPDIR all the same, and takes longer than it saves.
+    """
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = "".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))
+    folder = cache_folder() / "torchinductor" / blake2b(flags.encode(), digest_size=8).hexdigest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return {}
+    if not os.access(folder, os.W_OK):
+        return {}
+    chosen = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+    return {name: os.environ.get(name, value) for name, value in chosen.items()}
 
 
 def engine_args(spec: VllmSpec) -> AsyncEngineArgs:

@@ -30,13 +30,21 @@ def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:
     assert not {"OMP_NUM_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(variables)
 
 
-COMPILES = [("cpu", True, False), ("cpu", False, True), ("cuda", True, True)]
+def test_what_an_engine_compiles_is_kept_for_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, cache = replace(SPEC, scratch=str(tmp_path / "run")), tmp_path / "cache"
+    monkeypatch.setenv("AGENTRL_CACHE", str(cache))
+    kept = Path(environment(spec, range(2))["TORCHINDUCTOR_CACHE_DIR"])
+    assert kept.is_dir()
+    assert kept.is_relative_to(cache / "torchinductor")
+    assert environment(spec, range(4))["TORCHINDUCTOR_CACHE_DIR"] == str(kept)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "mine")
+    assert environment(spec, range(2))["TORCHINDUCTOR_CACHE_DIR"] == "mine"
 
 
-@pytest.mark.parametrize(("device", "is_eager", "compiles"), COMPILES)
-def test_an_eager_engine_on_a_cpu_compiles_nothing(device: str, is_eager: bool, compiles: bool) -> None:
-    spec = replace(SPEC, device=device, engine=EngineSection(enforce_eager=is_eager))
-    assert ("TORCHDYNAMO_DISABLE" not in environment(spec, range(2))) == compiles
+def test_a_cache_that_cannot_be_written_ends_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "file"))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in environment(replace(SPEC, scratch=str(tmp_path)), range(2))
 
 
 def test_a_local_model_asks_no_hub_and_a_hub_model_may(tmp_path: Path) -> None:
