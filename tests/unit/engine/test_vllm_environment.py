@@ -32,6 +32,7 @@ def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:
 
 def test_what_an_engine_compiles_is_kept_for_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, cache = replace(SPEC, scratch=str(tmp_path / "run")), tmp_path / "cache"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # an engine of another test set it
     monkeypatch.setenv("AGENTRL_CACHE", str(cache))
     kept = Path(environment(spec, range(2))["TORCHINDUCTOR_CACHE_DIR"])
     assert kept.is_dir()
