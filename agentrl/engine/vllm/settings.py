@@ -67,8 +67,8 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
 def _compiling() -> dict[str, str]:
     """Return the variables that keep what engines compile for later runs; none where the cache cannot be written.
 
-    Even an eager engine compiles functions of its sampler, by default into TMPDIR, which ends with the run: on two
-    cores g++ took 26 s of every start. Machines with other CPUs, which may share the file system, have a folder of
+    Even an eager engine compiles functions of its sampler, by default into TMPDIR, which ends with the run: g++ took 15
+    to 26 s of every start on two cores. Machines with other CPUs, which may share the file system, have a folder of
     their own. The header that torch would compile first stays in TMPDIR all the same, and takes longer than it saves.
     """
     lines = Path("/proc/cpuinfo").read_text().splitlines()
