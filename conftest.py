@@ -31,10 +31,17 @@ REAL_TIMEOUT_S = 300
 EXIT_TIMEOUT_S = 60
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what the machine cannot run as skipped, and give real processes more time."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs everything."""
+    parser.addoption("--long", action="store_true", help="run the tests marked long too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what the machine cannot run as skipped, and what takes long, and give real processes more time."""
     has_gpu = bool(detect().gpus)
     for item in items:
+        if item.get_closest_marker("long") and not config.getoption("long"):
+            item.add_marker(pytest.mark.skip(reason="takes long: `make test ARGS=--long` runs it"))
         if item.get_closest_marker("gpu") and not has_gpu:  # `keywords` has the names of folders too
             item.add_marker(pytest.mark.skip(reason="no GPU here"))
         if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):

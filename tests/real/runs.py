@@ -26,6 +26,8 @@ from agentrl.weights.staging import staging_prefix
 T = TypeVar("T")
 
 COMMAND = [sys.executable, "-c", "import sys; from agentrl.cli.main import main; sys.exit(main())"]
+QUICK = {"TORCHDYNAMO_DISABLE": "1"}
+"""Engines of tests compile nothing: tracing the sampler's functions takes seconds of each start."""
 PROMPTS, GROUP_SIZE = 2, 2
 BATCH = PROMPTS * GROUP_SIZE
 ERROR_S = 120.0
@@ -111,8 +113,9 @@ class Command:
         self.began = time.monotonic()
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [*self.program, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
-            )
+                [*self.program, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                env=os.environ | QUICK,
+            )  # fmt: skip
         return self
 
     @property

@@ -14,7 +14,12 @@ from verification.runs import combined
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("number", range(1, len(runs()) + 1))
+EACH_TIME = 6
+"""How many runs there are without `--long`: the first ones, which have 129 of the 151 pairs."""
+NUMBERS = [pytest.param(n, marks=[pytest.mark.long] * (n > EACH_TIME)) for n in range(1, len(runs()) + 1)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_run_with_many_features_is_lawful_and_is_replayed(number: int) -> None:
     flags = merged(*runs()[number - 1])
     assert flags is not None
