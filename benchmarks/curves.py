@@ -30,14 +30,13 @@ from threading import Lock
 
 import msgspec
 
-from agentrl.config.embedded import cache_folder
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import write_atomic
 from agentrl.records.manifest import cpu_name
 from agentrl.report.summary import read
 from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, y_of
-from tests.cluster.hosts import hosts
+from tests.cluster.hosts import hosts, join_all
 
 GOAL = 0.7
 SPENT = ("steps", "seconds")
@@ -139,9 +138,8 @@ def command(algorithm: str) -> Iterator[list[str]]:
         return
     with hosts(*names) as (head, *others):
         head.start_ray(head.name)
-        for other in others:
-            other.join_ray(head, other.name)
-        yield head.command("env", f"AGENTRL_CACHE={cache_folder()}", *agentrl)
+        join_all(head, {other: other.name for other in others})
+        yield head.command(*agentrl)
 
 
 def words(task: str, algorithm: str, seed: int, folder: Path) -> list[str]:

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentrl.cluster.relay import HostRelay
-from agentrl.config.embedded import cache_folder
 from agentrl.config.models import locate
 from agentrl.types import Version
 from agentrl.weights.transfer import StagedTransfer
@@ -126,8 +125,7 @@ def outside(words: list[str]) -> int:
         learner.start_ray("learner")
         engine.join_ray(learner, "engine")
         own = ["--inside", "--peer", engine.address, "--out", str(folder)]
-        cached = f"AGENTRL_CACHE={cache_folder()}"
-        command = learner.command("env", cached, *HERE, *own, *words)
+        command = learner.command(*HERE, *own, *words)
         return subprocess.run(command, check=False).returncode
 
 

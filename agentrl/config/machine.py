@@ -158,12 +158,15 @@ def _cores() -> int:
     return cores
 
 
-def _has_bfloat16(cpuinfo: str) -> bool:
-    """True if every CPU in /proc/cpuinfo multiplies in bfloat16, on x86 or on Arm."""
+def cpu_flags(cpuinfo: str) -> list[str]:
+    """Return the flags of each CPU in /proc/cpuinfo, as x86 or Arm names them."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
-    return all(
-        BFLOAT16.intersection(words.split()) for name, _, words in lines if name.strip() in ("flags", "Features")
-    )
+    return [words for name, _, words in lines if name.strip() in ("flags", "Features")]
+
+
+def _has_bfloat16(cpuinfo: str) -> bool:
+    """True if every CPU in /proc/cpuinfo multiplies in bfloat16."""
+    return all(BFLOAT16.intersection(words.split()) for words in cpu_flags(cpuinfo))
 
 
 def _memory_gib() -> tuple[float, float]:

@@ -78,6 +78,10 @@ class Section(Keys):
             raise PydanticCustomError("empty", "Input should not be empty")
         return value
 
+    def differs(self, key: str) -> bool:
+        """Return whether a key has another value than its default."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
+
 
 class PluginSection(Section):
     """A class by name; every other key belongs to its own `class Config`."""
@@ -137,7 +141,7 @@ class RoleKeys(Section):
             raise PydanticCustomError("role", "has an api_key_env without a url: leave it out")
         if self.max_context and not self.is_served:
             raise PydanticCustomError("role", "has a max_context, which is for models that the run serves: set it to 0")
-        idle = [key for key in ENDPOINT_KEYS if getattr(self, key) != type(self).model_fields[key].default]
+        idle = [key for key in ENDPOINT_KEYS if self.differs(key)]
         if idle and not self.url:
             raise PydanticCustomError("role", "has a {key}, which is for endpoints: leave it out", {"key": idle[0]})
         return self
@@ -352,9 +356,8 @@ def _fault(keys: RewardModelKeys) -> str:
         "has judge true with a url: write the name of the model there": keys.judge is True and bool(keys.url),
         "has a max_context, which is for a judge that the run serves": bool(keys.max_context) and not keys.has_engine,
         "has a prompt or pattern without a judge": bool(keys.prompt or keys.pattern) and not keys.judge,
-        "has bounds without a judge": keys.bounds != type(keys).model_fields["bounds"].default and not keys.judge,
-        "has max_tokens without a judge": keys.max_tokens != type(keys).model_fields["max_tokens"].default
-        and not keys.judge,
+        "has bounds without a judge": keys.differs("bounds") and not keys.judge,
+        "has max_tokens without a judge": keys.differs("max_tokens") and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
         "has a url without http:// or https://": bool(keys.url)
         and not (keys.url or "").startswith(("http://", "https://")),

@@ -44,12 +44,12 @@ def question_of(question: str, texts: dict[str, str], least: float, most: float)
     prompt = PROMPT.format(question=question, texts=fences, least=least, most=most, form=form + NUMBER)
 
     def read(reply: str) -> float:
-        lines = (line.translate(EMPHASIS).strip("_ \t") for line in reversed(reply.splitlines()))
+        lines = (line.translate(EMPHASIS).strip().strip("_").strip() for line in reversed(reply.splitlines()))
         last = next(filter(None, lines), "")
         if not last.startswith(form):
             raise ValueError(f"its last line is not {form + NUMBER!r}")
-        number = last.removeprefix(form).lstrip("_ ").rstrip("._ ")
-        digits = number.removeprefix("-").replace(".", "", 1)
+        number = last.removeprefix(form).strip().lstrip("_").rstrip("._")
+        digits = number.removeprefix("-").removeprefix("+").replace(".", "", 1)
         if not (digits.isascii() and digits.isdigit()):
             raise ValueError(f"{number!r} in its last line is no number")
         value = float(number)

@@ -64,7 +64,6 @@ class Host:
             "RAY_health_check_period_ms=1000",
             "RAY_health_check_timeout_ms=3000",
             "RAY_health_check_failure_threshold=3",
-            "TORCHDYNAMO_DISABLE=1",  # as in tests/real/runs.py
             "RAY_worker_niceness=0",  # as in runs on one machine, which other tests have beside these hosts
         ]
         # What vLLM finds out about a model class, and what it compiles, are kept for all hosts.

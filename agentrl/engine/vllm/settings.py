@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from agentrl.config.embedded import cache_folder
+from agentrl.config.machine import cpu_flags
 from agentrl.config.schema import EngineSection, LoraSection
 
 if TYPE_CHECKING:
@@ -71,8 +72,7 @@ def _compiling() -> dict[str, str]:
     to 26 s of every start on two cores. Machines with other CPUs, which may share the file system, have a folder of
     their own. The header that torch would compile first stays in TMPDIR all the same, and takes longer than it saves.
     """
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    flags = "".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))
+    flags = "\n".join(sorted(set(cpu_flags(Path("/proc/cpuinfo").read_text()))))
     folder = cache_folder() / "torchinductor" / blake2b(flags.encode(), digest_size=8).hexdigest()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ async def test_the_score_is_a_signal_with_the_reply_as_evidence() -> None:
     assert judge.use == RoleUse(calls=1, prompt_tokens=10, completion_tokens=5)
 
 
-@pytest.mark.parametrize("end", ["7", "7.", "**7**", "**7.0**.", " `7` ", "7**", "7_"])
+@pytest.mark.parametrize("end", ["7", "+7", "7.", "7\u00a0", "7\n\u00a0", "**7**", "**7.0**.", " `7` ", "7**", "7_"])
 @pytest.mark.parametrize("start", ["", "**", "`", "_"])
 async def test_a_verdict_may_be_emphasised(start: str, end: str) -> None:
     judge, _ = role(lambda messages: start + verdict(messages, 7).removesuffix("7") + end, retries=0)
