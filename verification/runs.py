@@ -14,10 +14,13 @@ from pathlib import Path
 import agentrl
 from agentrl.cli import doctor as command
 from agentrl.config.machine import detect
+from agentrl.metrics.trackers import read_evaluations
+from agentrl.records.folder import RunFolder
 from verification.check import BoundError, Setting, within
 from verification.models import small
 
 STEPS, PROMPTS, GROUP_SIZE = 2, 2, 4
+ON_CPUS = ("--engine.threads", "1", "--engine.kv_cache_gib", "1")
 ENV = """
 from agentrl.env import Env, Message, Task, reward
 
@@ -90,9 +93,25 @@ def roles(setting: Setting) -> str:
     return _trained(setting, *flags, env=ASKING)
 
 
+def evaluation(setting: Setting, *flags: str) -> str:
+    """Score the same model on held-out tasks twice, on all that the machine has: no learner takes a GPU."""
+    file, model = setting.folder / "env.py", small(setting.folder / "model")
+    file.write_text(ENV)
+    what = ["--env", str(file), "--device", setting.device, "--max-tokens", "8", "--model.max_context", "512"]
+    scores = []
+    for number in range(2):
+        out = setting.folder / f"evaluation{number}"
+        sampled = ["--eval.tasks", str(PROMPTS), "--eval.samples", str(GROUP_SIZE), "--out", str(out)]
+        _agentrl("eval", str(model), *what, *sampled, *flags)
+        (record,) = read_evaluations(RunFolder(out))
+        within("samples that are missing or invalid", PROMPTS * GROUP_SIZE - record.samples + record.invalid, 0)
+        scores.append(record.pass_at_1.mean)
+    return f"{PROMPTS * GROUP_SIZE} samples of {PROMPTS} tasks, pass@1 {scores[0]:.3f} and {scores[1]:.3f}"
+
+
 def on_cpus(setting: Setting, *flags: str) -> str:
     """Train two steps on CPUs, as the others do on GPUs."""
-    return _trained(setting, "--engine.threads", "1", "--learner.threads", "1", "--engine.kv_cache_gib", "1", *flags)
+    return _trained(setting, *ON_CPUS, "--learner.threads", "1", *flags)
 
 
 def combined(setting: Setting, flags: Mapping[str, str]) -> str:

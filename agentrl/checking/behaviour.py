@@ -65,7 +65,7 @@ CHECKS = (
         cancellation, 300.0,
     ),
     Check(
-        "leftovers", Level.BEHAVIOUR, "Do episodes leave no thread, process or file behind?",
+        "leftovers", Level.BEHAVIOUR, "Do episodes leave no thread, process, file or socket behind?",
         "Close in teardown what an episode opens, and use @shared with a context manager for the rest.",
         check_leftovers,
     ),

@@ -1,4 +1,4 @@
-"""Whether episodes leave threads, processes, open files or temporary files behind."""
+"""Whether episodes leave threads, processes, open files, sockets or temporary files behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from agentrl.env.testing.episodes import play_signals, sample_tasks
 EPISODES = 4
 SETTLE_S = 2.0
 """Time for what ends in the background."""
-OWN_THREAD = "agentrl"
+OWN_THREADS = frozenset({"agentrl-check", "agentrl-checks", "agentrl-env", "agentrl-gymnasium", "agentrl-watch"})
+"""Threads that the framework starts when it needs them, and keeps."""
+CHANNELS = {"socket:": "open socket", "pipe:": "open pipe"}
 PROC = Path("/proc/self")
 
 
@@ -53,11 +55,18 @@ async def _round(subject: Subject) -> None:
 
 def _existing(folder: Path) -> Counter[str]:
     """Return the threads, child processes, open files and temporary files of this process, by description."""
-    threads = (f"thread {thread.name}" for thread in threading.enumerate() if OWN_THREAD not in thread.name)
+    threads = (f"thread {thread.name}" for thread in threading.enumerate() if thread.name not in OWN_THREADS)
     processes = (f"process {_command(pid)}" for pid in _children())
-    files = (f"open file {target}" for target in _open_files() if target.startswith("/"))
+    files = filter(None, map(_described, _open_files()))
     temporary = (f"temporary file {path.name}" for path in folder.iterdir())
     return Counter([*threads, *processes, *files, *temporary])
+
+
+def _described(target: str) -> str:
+    """Return what a descriptor is, without the number of a socket or a pipe; "" for what is neither these nor a file."""
+    if target.startswith("/"):
+        return f"open file {target}"
+    return next((name for prefix, name in CHANNELS.items() if target.startswith(prefix)), "")
 
 
 def _command(pid: str) -> str:

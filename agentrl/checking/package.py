@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -86,8 +87,13 @@ def _required_by_core() -> Iterator[str]:
 def _undeclared(packages: Path, declared: set[str]) -> Iterator[str]:
     providers = packages_distributions()
     own = {path.stem for path in packages.iterdir()}
-    for file in packages.rglob("*.py"):
-        for module in _imported(ast.parse(file.read_text(encoding="utf-8"))):
+    for file in filter(partial(_is_module, packages), packages.rglob("*.py")):
+        try:
+            tree = ast.parse(file.read_bytes(), file.name)
+        except (SyntaxError, ValueError) as error:
+            yield f"{file.relative_to(packages)} cannot be imported: {error}"
+            continue
+        for module in _imported(tree):
             known = {_name(name) for name in providers.get(module, ())}
             if module in sys.stdlib_module_names or module in own or known & declared:
                 continue
@@ -97,13 +103,35 @@ def _undeclared(packages: Path, declared: set[str]) -> Iterator[str]:
             yield f"{file.relative_to(packages)} imports {module}{what}: no dependency declares it"
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the top-level modules that a file imports anywhere."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+def _is_module(packages: Path, file: Path) -> bool:
+    """Return whether a file is part of a package; another one is data, such as a program to repair."""
+    folders = file.relative_to(packages).parents[:-1]
+    return all((packages / folder / "__init__.py").is_file() for folder in folders)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the top-level modules that a file needs: not those of type checkers, nor those it can do without."""
+    if isinstance(tree, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom) and tree.module and not tree.level:
+        yield tree.module.partition(".")[0]
+    for node in _needed(tree):
+        yield from _imported(node)
+
+
+def _needed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node without what is for type checkers alone, or may fail to be imported."""
+    if isinstance(tree, ast.If) and ast.unparse(tree.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        yield from tree.orelse
+    elif isinstance(tree, ast.Try) and any(map(_is_import_error, tree.handlers)):
+        yield from (*tree.handlers, *tree.orelse, *tree.finalbody)
+    else:
+        yield from ast.iter_child_nodes(tree)
+
+
+def _is_import_error(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in ("ImportError", "ModuleNotFoundError") for kind in kinds)
 
 
 def _name(requirement: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from agentrl.cli.flags import Parser, own_options, path
+from agentrl.cli.flags import Parser, own_options, path, whole
 from agentrl.config.loading import of_flags
 from agentrl.errors import ConfigError
 from agentrl.report.flips import Reverification, as_json, lines
@@ -61,7 +61,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--step", type=_steps, metavar="N|N-M", help="samples of these training steps (default: all)")
     parser.add_argument(
-        "--evaluation", type=int, metavar="STEP", help="the evaluation after this step (default: training)"
+        "--evaluation", type=whole(0), metavar="STEP", help="the evaluation after this step (default: training)"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentrl.cli.flags import Parser, path
+from agentrl.cli.flags import Parser, path, whole
 from agentrl.report.export import FORMATS, export
 
 
@@ -15,7 +15,7 @@ def run(words: list[str]) -> int:
         "--format", choices=list(FORMATS), help="the format (default: by the suffix of --out, else jsonl)"
     )
     parser.add_argument(
-        "--evaluation", type=int, metavar="STEP", help="export the evaluation after this step (default: training)"
+        "--evaluation", type=whole(0), metavar="STEP", help="export the evaluation after this step (default: training)"
     )
     parsed = parser.parse_args(words)
     print(export(parsed.run, parsed.out, parsed.format, parsed.evaluation))

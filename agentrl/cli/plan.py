@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentrl.cli import simulate
-from agentrl.cli.flags import MODEL, Parser, parse
+from agentrl.cli.flags import MODEL, Parser, parse, whole
 from agentrl.cluster.hardware import hardware
 from agentrl.config.loading import load
 from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, together
@@ -52,22 +52,16 @@ def _print(given: argparse.Namespace, plan: Plan, chosen: Sequence[Change], foun
 
 def _options() -> Parser:
     own = Parser(prog="agentrl plan", add_help=False)
-    own.add_argument("--gpus", type=_number, help="GPUs of each machine (default: those of this machine)")
-    own.add_argument("--nodes", type=_number, help="machines (1)")
+    own.add_argument("--gpus", type=whole(1), help="GPUs of each machine (default: those of this machine)")
+    own.add_argument("--nodes", type=whole(1), help="machines (1)")
     kinds = ", ".join(kind.name for kind in KINDS.values())
     own.add_argument("--gpu", type=kind_named, metavar="KIND", help=f"kind of GPU: {kinds} ({DEFAULT_KIND})")
     own.add_argument("--gpu-memory", type=float, metavar="GIB", help="memory of a GPU (that of its kind)")
     own.add_argument(
-        "--prompt-tokens", type=_number, default=PROMPT_TOKENS, help=f"tokens of a prompt ({PROMPT_TOKENS})"
+        "--prompt-tokens", type=whole(1), default=PROMPT_TOKENS, help=f"tokens of a prompt ({PROMPT_TOKENS})"
     )
     own.add_argument("--json", action="store_true", help="print bytes and seconds as JSON")
     return own
-
-
-def _number(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return int(text)
 
 
 def _machine(given: argparse.Namespace) -> Machine:

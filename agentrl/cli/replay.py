@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentrl.cli.flags import Parser, path
+from agentrl.cli.flags import Parser, path, whole
 
 MEANING = """\
 Train the stored trajectories of a run again, from the nearest checkpoint, and compare the weights after every step with
@@ -14,7 +14,7 @@ def run(words: list[str]) -> int:
     """Replay the run in a folder."""
     parser = Parser(prog="agentrl replay", description=MEANING)
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
-    parser.add_argument("--step", type=int, metavar="N", help="the last step to replay (default: the run's last one)")
+    parser.add_argument("--step", type=whole(1), metavar="N", help="the last step to replay (default: the run's last one)")
     parsed = parser.parse_args(words)
     from agentrl.training.launch import replay
 

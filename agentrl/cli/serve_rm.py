@@ -6,10 +6,9 @@ import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import fields
 
-from agentrl.cli.flags import Parser
+from agentrl.cli.flags import Parser, whole
 from agentrl.errors import ConfigError
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import TOKEN, RewardServer, ServerLimits
@@ -59,29 +58,18 @@ def _parser() -> Parser:
     )
     parser.add_argument("model", metavar="MODEL", help="a folder or hub id")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=_number(0), default=5000, help="port to listen on; 0: a free one")
+    parser.add_argument("--port", type=whole(0), default=5000, help="port to listen on; 0: a free one")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the model runs")
     parser.add_argument(
         "--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto", help="auto: as stored"
     )
-    parser.add_argument("--max-tokens", type=_number(0), default=0, help="maximum tokens of a text; 0: the model's")
+    parser.add_argument("--max-tokens", type=whole(0), default=0, help="maximum tokens of a text; 0: the model's")
     parser.add_argument(
-        "--max-batch-tokens", type=_number(1), default=batch["max_tokens"], help="maximum tokens of a batch"
+        "--max-batch-tokens", type=whole(1), default=batch["max_tokens"], help="maximum tokens of a batch"
     )
-    parser.add_argument("--max-wait-ms", type=_number(0), default=5, help="how long a batch waits for more texts")
+    parser.add_argument("--max-wait-ms", type=whole(0), default=5, help="how long a batch waits for more texts")
     parser.add_argument(
-        "--max-queue", type=_number(1), default=batch["max_queue"], help="maximum texts that wait; more get status 429"
+        "--max-queue", type=whole(1), default=batch["max_queue"], help="maximum texts that wait; more get status 429"
     )
-    parser.add_argument("--timeout-s", type=_number(1), default=60, help="deadline of a request")
+    parser.add_argument("--timeout-s", type=whole(1), default=60, help="deadline of a request")
     return parser
-
-
-def _number(least: int) -> Callable[[str], int]:
-    """Return the type of a flag: a whole number of at least `least`."""
-
-    def number(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    return number

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 import msgspec
 
-from agentrl.cli.flags import Parser, own_options, path
+from agentrl.cli.flags import Parser, own_options, path, whole
 from agentrl.config.loading import of_flags
 from agentrl.errors import ConfigError
 
@@ -22,12 +20,13 @@ def run(words: list[str]) -> int:
     """Print the simulation of a run."""
     parser = Parser(prog="agentrl plan", usage=USAGE, description=MEANING)
     parser.add_argument("--simulate", type=path, required=True, metavar="RUN", help="the folder of a recorded run")
-    parser.add_argument("--gpus", type=int, metavar="N", help="find the best layout on N GPUs of the recorded kind")
-    parser.add_argument("--cores", type=int, metavar="N", help="find the best layout on N CPU cores")
+    parser.add_argument("--gpus", type=whole(1), metavar="N", help="find the best layout on N GPUs of the recorded kind")
+    parser.add_argument("--cores", type=whole(1), metavar="N", help="find the best layout on N CPU cores")
     parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
     own, pairs = own_options(words, SECTIONS)
     given = parser.parse_args(own)
-    _check_hardware(given)
+    if given.gpus and given.cores:
+        raise ConfigError("a run is on GPUs or on CPUs: give either --gpus or --cores")
     from agentrl.planning.simulation.search import Hardware
     from agentrl.planning.simulation.words import lines, report
 
@@ -36,11 +35,3 @@ def run(words: list[str]) -> int:
     found = report(given.simulate, changes, hardware)
     print(msgspec.json.encode(found).decode() if given.json else "\n".join(lines(found)))
     return 0
-
-
-def _check_hardware(given: argparse.Namespace) -> None:
-    if given.gpus is not None and given.cores is not None:
-        raise ConfigError("a run is on GPUs or on CPUs: give either --gpus or --cores")
-    for name, count in (("gpus", given.gpus), ("cores", given.cores)):
-        if count is not None and count < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {count}")

@@ -67,9 +67,10 @@ async def actors(
     """Start the actors; on exit every process has ended. `note` shows the user which processes are replaced."""
     registry = ProcessRegistry(folder.path)
     with timer.part("ray"):
-        cluster = Cluster(f"agentrl-{folder.path.name}", registry, Placement(config).bundles)
+        placement = Placement(config)
+        cluster = Cluster(f"agentrl-{folder.path.name}", registry, placement.bundles, placement.nodes)
     try:
-        await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
+        await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s, note)))
         await stop.cut(cluster.on_other_hosts(clean_host, folder.path, deadline_s=REMOTE_S))
         with closing(Restarts(folder, config.engine.restarts, note)) as restarts:
             team = _spawned(cluster, config, model, folder, restarts, stop, learns=learns)
@@ -90,7 +91,9 @@ async def learner_ranks(
     """Start the learner ranks alone, which score too; on exit every process has ended."""
     scorers = config.scorers.model_copy(update={"placement": "colocate"})
     config = config.model_copy(update={"scorers": scorers})
-    cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), Placement(config).bundles)
+    placement = Placement(config)
+    nodes = {key: name for key, name in placement.nodes.items() if key in ("learner.nodes", "critic.nodes")}
+    cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), placement.bundles, nodes)
     try:
         await stop.cut(timer.timed("ray", cluster.ready(config.engine.start_timeout_s)))
         learners = _learners(cluster, config, model, folder)

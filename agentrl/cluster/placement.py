@@ -45,6 +45,21 @@ class Placement:
         """The resources to reserve at the start; None on CPUs, which are not reserved."""
         return [bundle for _, bundle in self._bundles()] if self._has_gpus else None
 
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The resources that name nodes of the run's processes, by the key that asks for each."""
+        config = self.config
+        has = {
+            "engine": True,
+            "rollout": True,
+            "learner": config.learner.ranks > 0,
+            "critic": config.critic.separate_ranks(config.learner) > 0,
+            "scorers": config.scorers.placement == "separate",
+            "reward": bool(config.reward.served),
+        }
+        asked = {f"{role}.nodes": getattr(config, role).nodes for role, exists in has.items() if exists}
+        return {key: name for key, name in asked.items() if name}
+
     def engine(self, index: int) -> Place:
         """Return the place of an engine; one that shares GPUs gets their numbers from `Learners.devices`."""
         if not self._has_gpus:

@@ -19,8 +19,10 @@ LORA_RATE = 10
 """Adapters learn best at about ten times the rate of full training (Schulman et al., LoRA Without Regret, 2025)."""
 
 
-def resolve_run(config: Config, machine: Machine) -> Config:
+def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Config:
     """Return the configuration with every value chosen for this machine. Raises ConfigError for what cannot run on it.
+
+    A run that does not learn, an evaluation, has no ranks: its engines get all GPUs that nothing else takes.
 
     A resolved configuration comes back equal.
     """
@@ -28,7 +30,8 @@ def resolve_run(config: Config, machine: Machine) -> Config:
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     reward = _with(config.reward, gpus=config.reward.gpus or float(device == "cuda" and bool(config.reward.served)))
-    config = _arranged(config.model_copy(update={"reward": reward}), len(machine.gpus) if device == "cuda" else 0)
+    gpus = len(machine.gpus) if device == "cuda" else 0
+    config = _arranged(config.model_copy(update={"reward": reward}), gpus, learns=learns)
     learner, engine = config.learner, _engine(config, machine, device)
     lora = _lora(config, device)
     transfer = transfer_of(device, engine, lora)
@@ -48,7 +51,7 @@ def resolve_run(config: Config, machine: Machine) -> Config:
             learner,
             zero_stage=learner.stage,
             epochs=learner.passes,
-            threads=learner.threads or _threads(machine, config, learner.ranks + config.critic.separate_ranks(learner)),
+            threads=learner.threads or min(machine.cores_per_host, threads_of(config, machine.cores)[1]),
             lr=learner.lr or lr * (LORA_RATE if lora.rank else 1),
             micro_batch_tokens=learner.micro_batch_tokens or MICRO_BATCH_TOKENS[device],
         ),
@@ -62,13 +65,13 @@ def resolve_run(config: Config, machine: Machine) -> Config:
     return resolved
 
 
-def _arranged(config: Config, gpus: int) -> Config:
+def _arranged(config: Config, gpus: int, *, learns: bool) -> Config:
     """Choose the numbers of engines and ranks that are not set, so that all GPUs work; one of each without GPUs.
 
     Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
     two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
     Ranks that share micro-batches or weight matrices come in whole groups. A separate critic has as many ranks as the
-    policy unless `critic.ranks` is set.
+    policy unless `critic.ranks` is set. A run that does not learn has no ranks.
     """
     engine, learner, rollout = config.engine, config.learner, config.rollout
     size, free, group = engine.gpus, gpus - other_gpus(config), learner.sharers
@@ -78,7 +81,9 @@ def _arranged(config: Config, gpus: int) -> Config:
     may_share = gpus > 0 and engine.placement != "separate" and rollout.max_staleness == 0
     would_wait = not (count or ranks) and free < (1 + each) * most
     are_few = free < max(1, count) * size + max(group, ranks) * each
-    if may_share and (engine.placement == "colocate" or would_wait or are_few):
+    if not learns:
+        engine, ranks, count = _with(engine, placement="separate"), 0, count or max(1, free // size)
+    elif may_share and (engine.placement == "colocate" or would_wait or are_few):
         count = count or max(1, (ranks or _multiple(min(free // each, most), math.lcm(size, group))) // size)
         ranks = ranks or min(count * size, max(most, size))
     else:
@@ -108,7 +113,7 @@ def _lora(config: Config, device: str) -> LoraSection:
 def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
     engine = _with(
         config.engine,
-        threads=config.engine.threads or _threads(machine, config, config.engine.count),
+        threads=config.engine.threads or min(machine.cores_per_host, threads_of(config, machine.cores)[0]),
         enforce_eager=device == "cpu" if config.engine.enforce_eager is None else config.engine.enforce_eager,
     )
     if device == "cpu":
@@ -121,10 +126,11 @@ def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
     return _with(engine, placement=placement, gpu_memory_utilization=share)
 
 
-def _threads(machine: Machine, config: Config, processes: int) -> int:
-    """Threads per process: of all cores if engines and learner take turns, of half of them otherwise."""
-    cores = machine.cores if config.rollout.max_staleness == 0 else machine.cores // 2
-    return max(1, min(machine.cores_per_host, cores // processes))
+def threads_of(config: Config, cores: int) -> tuple[int, int]:
+    """Return the threads of an engine and of a rank: of all cores if they take turns, of half of them otherwise."""
+    share = cores if config.rollout.max_staleness == 0 else cores // 2
+    ranks = config.learner.ranks + config.critic.separate_ranks(config.learner)
+    return max(1, share // config.engine.count), max(1, share // max(1, ranks))
 
 
 def _with(section: S, **values: Any) -> S:

@@ -97,7 +97,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     needed += other_gpus(config) if is_shared else 0
     if needed > len(machine.gpus):
         *most, last = _takers(config)
-        yield (f"{', '.join(most)} and {last} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them")
+        takers = f"{', '.join(most)} and {last}" if most else last
+        yield f"{takers} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
     elif is_shared and engine.count * per_engine != learner.ranks:
         yield (
             f"{decided(config, 'engine')} lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
@@ -315,7 +316,8 @@ def other_gpus(config: Config) -> int:
 def _takers(config: Config) -> Iterator[str]:
     """Yield the keys that decide how many GPUs a run takes, with their values."""
     engine, critic = config.engine, config.critic.separate_ranks(config.learner)
-    yield f"learner.ranks {config.learner.ranks}"
+    if config.learner.ranks:
+        yield f"learner.ranks {config.learner.ranks}"
     yield (
         f"engine.count {engine.count} x engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} with "
         f"{decided(config, 'engine')}{_and_roles(config)}"

@@ -27,7 +27,7 @@ def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_
     another reason. A model whose config.json cannot be read is not counted: the run will say why when it loads it.
     """
     requested = for_algorithm(requested, learns=learns)
-    config = resolve_run(requested, machine)
+    config = resolve_run(requested, machine, learns=learns)
     try:
         models = RunModels.of(config, shape_at_hand if not may_download else shape_named, learns=learns)
     except ConfigError:

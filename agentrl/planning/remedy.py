@@ -140,7 +140,7 @@ def _changed(config: Config, changes: Sequence[Change]) -> Config:
 def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:
     """Return the plan of another configuration, None if it cannot run."""
     try:
-        return replace(plan, config=resolve_run(requested, machine))
+        return replace(plan, config=resolve_run(requested, machine, learns=plan.models.learns))
     except ConfigError:
         return None
 
@@ -173,7 +173,8 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
 def _engine_levels(plan: Plan) -> Iterator[Levels]:
     engine, most = plan.config.engine, max(1, plan.hardware.gpus)
     yield "engine.gpu_memory_utilization", [share for share in SHARES if share != engine.gpu_memory_utilization]
-    yield "engine.placement", [name for name in ("separate", "colocate") if name != engine.placement]
+    others = [name for name in ("separate", "colocate") if name != engine.placement]
+    yield "engine.placement", others if plan.models.learns else []
     splits = [split for split in (2, 4, 8, 16) if engine.tensor_parallel < split <= most]
     yield "engine.tensor_parallel", [split for split in splits if plan.models.policy.heads % split == 0]
     fewer = {engine.count // 2, 1} - {0, engine.count}

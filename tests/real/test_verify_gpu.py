@@ -100,6 +100,10 @@ def test_processes_see_the_gpus_that_ray_gives_them(setting: Setting, monkeypatc
     assert said.startswith("a rank and its engine see one GPU, 2 with a GPU each see different ones")
 
 
+def test_an_evaluation_scores_a_model_without_a_learner(setting: Setting) -> None:
+    assert runs.evaluation(setting, *runs.ON_CPUS).startswith("8 samples of 2 tasks, pass@1 ")
+
+
 def test_a_whole_run_is_lawful_and_is_replayed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     said = runs.on_cpus(setting)
     assert said.startswith("2 steps, 16 samples trained, 0 restarts, the conservation law holds")

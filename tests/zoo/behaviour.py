@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -136,7 +137,9 @@ class Spinner(Sums):
     caught_by = "leftovers"
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        threading.Thread(target=threading.Event().wait, args=(30.0,), daemon=True).start()
+        threading.Thread(
+            target=threading.Event().wait, args=(30.0,), name=f"agentrl_{task.id}-poller", daemon=True
+        ).start()
         return super().setup(task, ctx)
 
 
@@ -159,6 +162,17 @@ class Open(Sums):
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         self.files.append(open(sys.executable, "rb"))  # noqa: SIM115, PTH123 (the fault)
+        return super().setup(task, ctx)
+
+
+class Connected(Sums):
+    """Keeps a connection open."""
+
+    caught_by = "leftovers"
+    pairs: ClassVar[list[tuple[socket.socket, socket.socket]]] = []
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        self.pairs.append(socket.socketpair())
         return super().setup(task, ctx)
 
 

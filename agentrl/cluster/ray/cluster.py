@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,33 +20,79 @@ from agentrl.cluster.ray.nodes import nodes, on_nodes, other_nodes
 from agentrl.cluster.ray.start import Connection, is_local
 from agentrl.errors import RunError
 
+NODES_S = 1.0
+"""How often the cluster is asked for nodes that it does not have yet."""
+NOTE_S = 10.0
+
 
 class Cluster:
-    """Where the processes of a run are. `bundles` are GPUs to reserve at the start, each of them on one node."""
+    """Where the processes of a run are.
 
-    def __init__(self, namespace: str, registry: ProcessRegistry, bundles: Sequence[Bundle] | None = None) -> None:
+    `bundles` are GPUs to reserve at the start, each of them on one node, and `nodes` the resources that name nodes, by
+    the key that asks for each.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        registry: ProcessRegistry,
+        bundles: Sequence[Bundle] | None = None,
+        nodes: Mapping[str, str] | None = None,
+    ) -> None:
         self._registry = registry
         before = set(psutil.Process().children())  # the caller's own
         self._connection = Connection(namespace, registry.folder)
         self._processes = set(psutil.Process().children()) - before
         self._node_ids: dict[str, str] = {}
+        self._nodes = dict(nodes or {})
         self._group: PlacementGroup | None = placement_group(list(bundles), strategy="PACK") if bundles else None
 
-    async def ready(self, deadline_s: float) -> None:
-        """Register Ray's own processes, and wait until the cluster has reserved the bundles."""
+    async def ready(self, deadline_s: float, note: Callable[[str], None] = lambda _: None) -> None:
+        """Register Ray's own processes, and wait until the cluster has the run's nodes and has reserved its bundles.
+
+        `note` says what the run waits for if that takes longer than NOTE_S.
+        """
         for process in self._processes if is_local() else ():
             for child in (process, *process.children(recursive=True)):
                 self._registry.register("ray", child.pid)
-        if self._group is None:
-            return
+        if is_local() and self._nodes:
+            raise RunError(
+                f"without RAY_ADDRESS a run has this machine alone, which does not have {_named(self._nodes)}: set it to "
+                "the address of a cluster's head (docs/scale-out.md), or leave the key out"
+            )
+        telling = asyncio.create_task(self._tell(note, deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
-                await self._group.ready()
+                while await asyncio.to_thread(self._missing):
+                    await asyncio.sleep(NODES_S)
+                if self._group is not None:
+                    await self._group.ready()
         except TimeoutError:
-            raise RunError(
-                f"the cluster did not provide {self._group.bundle_specs} within {deadline_s:.0f} s; it has "
-                f"{ray.cluster_resources()}. Ask for fewer engines or ranks, or wait for the nodes."
-            ) from None
+            why = await asyncio.to_thread(self._wanting)
+            raise RunError(f"the cluster was not ready within {deadline_s:.0f} s: {why}") from None
+        finally:
+            telling.cancel()
+
+    async def _tell(self, note: Callable[[str], None], deadline_s: float) -> None:
+        await asyncio.sleep(NOTE_S)
+        if self._nodes or self._group is not None:
+            note(f"waiting up to {deadline_s:.0f} s for the cluster: {await asyncio.to_thread(self._wanting)}")
+
+    def _missing(self) -> dict[str, str]:
+        """Return the resources that no machine of the cluster has, by the key that asks for each."""
+        there = ray.cluster_resources() if self._nodes else {}
+        return {key: name for key, name in self._nodes.items() if name not in there}
+
+    def _wanting(self) -> str:
+        """Return what the cluster lacks, and what to do."""
+        if missing := self._missing():
+            flags = json.dumps(dict.fromkeys(missing.values(), 1))
+            return f"no machine has {_named(missing)}; start Ray on one with --resources='{flags}'"
+        bundles = self._group.bundle_specs if self._group is not None else []
+        return (
+            f"it did not provide {bundles}; it has {ray.cluster_resources()}. Ask for fewer engines or ranks, or wait "
+            "for the nodes"
+        )
 
     async def on_other_hosts(self, work: Callable[..., None], *args: Any, deadline_s: float) -> None:
         """Call a function on every other machine of the cluster. What fails there is left to a later call."""
@@ -83,3 +130,7 @@ class Cluster:
     def close(self) -> None:
         """End every process of the run. Idempotent."""
         self._connection.close()
+
+
+def _named(nodes: Mapping[str, str]) -> str:
+    return ", ".join(f"the resource {name} ({key})" for key, name in nodes.items())

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrl.config.keys import keys
 from agentrl.config.loading import load, of_arguments
+from agentrl.config.resolve import threads_of
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 
@@ -51,13 +52,13 @@ def _check(config: Config) -> None:
 
 def cores_of(config: Config) -> int:
     """Return how many CPU cores a run used, by its threads."""
-    engines, learner = config.engine.count * config.engine.threads, config.learner.ranks * config.learner.threads
-    return max(engines, learner) * (2 if config.rollout.max_staleness else 1)
+    engine, learner = config.engine, config.learner
+    ranks = learner.ranks + config.critic.separate_ranks(learner)
+    return max(engine.count * engine.threads, ranks * learner.threads) * (2 if config.rollout.max_staleness else 1)
 
 
 def with_threads(config: Config, cores: int) -> Config:
-    """Return the configuration with the threads that a run on a CPU with so many cores chooses (config/resolve.py)."""
-    share = cores if config.rollout.max_staleness == 0 else cores // 2
-    engine = config.engine.model_copy(update={"threads": max(1, share // config.engine.count)})
-    learner = config.learner.model_copy(update={"threads": max(1, share // config.learner.ranks)})
-    return config.model_copy(update={"engine": engine, "learner": learner})
+    """Return the configuration with the threads that a run on a CPU with so many cores chooses."""
+    numbers = zip(("engine", "learner"), threads_of(config, cores), strict=True)
+    sections = {name: getattr(config, name).model_copy(update={"threads": number}) for name, number in numbers}
+    return config.model_copy(update=sections)

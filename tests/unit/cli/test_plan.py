@@ -117,7 +117,7 @@ def test_the_plan_tells_the_bytes_of_a_publication(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--gpus", "0"], "argument --gpus: must be a whole number above 0, got '0'"),
+        (["--gpus", "0"], "argument --gpus: must be a whole number of at least 1, got '0'"),
         (["--gpus", "8", "--gpu", "H10"], "unknown kind of GPU 'H10'. Did you mean 'H100'?"),
         (["--gpus", "8", "--learner.rnks", "4"], "Did you mean 'learner.ranks'?"),
         (["./none", "--gpus", "8"], "model './none': there is no such folder"),

@@ -45,7 +45,7 @@ def test_a_model_is_served_with_a_token_until_sigterm(tmp_path: Path) -> None:
         (["./nowhere"], "", "there is no such folder"),
         (["x", "--host", "0.0.0.0"], "", f"set {TOKEN}"),
         (["x"], "short", "has 5 characters"),
-        (["x", "--max-queue", "0"], "", "0 is less than 1"),
+        (["x", "--max-queue", "0"], "", "--max-queue: must be a whole number of at least 1, got '0'"),
         ([], "", "MODEL"),
     ],
 )

@@ -62,9 +62,9 @@ def test_the_figures_are_one_line_of_json(recorded: Path, capsys: pytest.Capture
         (("--simulate", "nowhere"), "no run in nowhere"),
         (("--simulate", "RUN", "--rollout.max_tokens", "3"), "cannot follow rollout.max_tokens"),
         (("--simulate", "RUN", "--rollout.promts", "3"), "Did you mean 'rollout.prompts'?"),
-        (("--simulate", "RUN", "--gpus", "two"), "invalid int value"),
+        (("--simulate", "RUN", "--gpus", "two"), "--gpus: must be a whole number of at least 1, got 'two'"),
         (("--simulate", "RUN", "--gpus", "2"), "recorded on CPUs, which say nothing about 2 GPUs: give --cores"),
-        (("--simulate", "RUN", "--gpus", "0"), "--gpus must be at least 1"),
+        (("--simulate", "RUN", "--gpus", "0"), "--gpus: must be a whole number of at least 1, got '0'"),
         (("--simulate", "RUN", "--gpus", "2", "--cores", "2"), "either --gpus or --cores"),
     ],
 )

@@ -86,3 +86,14 @@ def test_processes_are_on_the_nodes_that_their_section_names() -> None:
     assert on_gpus.worker() == Place(nodes="many")
     on_cpus = placement("cpu", **nodes, rollout={"nodes": "many"})
     assert [on_cpus.engine(0).nodes, on_cpus.rank(0).nodes, on_cpus.worker().nodes] == ["fast", "big", "many"]
+
+
+def test_only_processes_that_a_run_has_ask_for_their_nodes() -> None:
+    named: dict[str, dict[str, object]] = {name: {"nodes": name} for name in ("engine", "rollout", "learner", "critic", "scorers", "reward")}
+    named["learner"] |= {"ranks": 1}
+    made = placement("cpu", **named)
+    assert made.nodes == {"engine.nodes": "engine", "rollout.nodes": "rollout", "learner.nodes": "learner"}
+    named["critic"] |= {"placement": "separate"}
+    named["scorers"] |= {"placement": "separate"}
+    named["reward"] |= {"models": [{"name": "helpful", "model": "./rm"}]}
+    assert set(placement("cpu", **named).nodes) == {f"{name}.nodes" for name in named}

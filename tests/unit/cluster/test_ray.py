@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import ray
 from ray.exceptions import RuntimeEnvSetupError
 
 from agentrl.cluster.processes import ProcessRegistry
+from agentrl.cluster.ray import cluster as module
 from agentrl.cluster.ray.actors import ActorHandle
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.errors import EngineDiedError, RunError
@@ -96,6 +98,48 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(RunError, match=rf"Connection refused\. RAY_ADDRESS is {address}: check that cluster"):
             Cluster("test", ProcessRegistry(Path()))
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
+    """The resources of a cluster that this process has joined."""
+    there = {"CPU": 4.0}
+    monkeypatch.setattr(module, "Connection", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(module, "is_local", lambda: False)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: dict(there))
+    monkeypatch.setattr(module, "NODES_S", 0.01)
+    monkeypatch.setattr(module, "NOTE_S", 0.0)
+    yield there
+
+
+async def test_a_run_waits_for_the_machines_that_its_keys_name_and_says_so(joined: dict[str, float]) -> None:
+    said: list[str] = []
+
+    def note(text: str) -> None:
+        said.append(text)
+        joined["fast"] = 1.0  # a machine joins
+
+    keys = {"engine.nodes": "fast", "rollout.nodes": "fast"}
+    await Cluster("test", ProcessRegistry(Path()), nodes=keys).ready(30.0, note)
+    assert said == [
+        "waiting up to 30 s for the cluster: no machine has the resource fast (engine.nodes), the resource fast "
+        "(rollout.nodes); start Ray on one with --resources='{\"fast\": 1}'"
+    ]
+
+
+async def test_machines_that_do_not_come_end_the_run_with_what_to_do(joined: dict[str, float]) -> None:
+    joined["fast"] = 1.0
+    cluster = Cluster("test", ProcessRegistry(Path()), nodes={"engine.nodes": "fast", "learner.nodes": "big"})
+    with pytest.raises(RunError, match=r"not ready within 0 s: no machine has the resource big \(learner.nodes\); start"):
+        await cluster.ready(0.05)
+
+
+async def test_a_run_on_this_machine_alone_refuses_keys_that_name_others(
+    joined: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_local", lambda: True)
+    with pytest.raises(RunError, match=r"without RAY_ADDRESS .* the resource fast \(rollout.nodes\): set it to"):
+        await Cluster("test", ProcessRegistry(Path()), nodes={"rollout.nodes": "fast"}).ready(30.0)
 
 
 async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:

@@ -12,6 +12,7 @@ from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.resolve import explain, resolve_run
+from agentrl.cluster.placement import Place, Placement
 from agentrl.config.schema import FOR_MACHINE, Config
 from agentrl.errors import ConfigError
 
@@ -131,6 +132,34 @@ def test_all_gpus_work(gpus: int, flags: dict[str, str], placement: str, engines
     config = resolved(dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * gpus), flags)
     found = (config.engine.placement, config.engine.count, config.learner.ranks)
     assert found == (placement, engines, ranks)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "flags", "engines"),
+    [
+        (1, {}, 1),
+        (8, {}, 8),
+        (8, {"engine.tensor_parallel": "2"}, 4),
+        (8, {"rollout.max_staleness": "2"}, 8),
+        (8, {"engine.count": "3", "engine.placement": "colocate"}, 3),
+        (8, {"roles.judge.model": "owner/judge"}, 7),
+    ],
+)
+def test_engines_of_an_evaluation_get_the_gpus_that_a_learner_would_take(
+    gpus: int, flags: dict[str, str], engines: int
+) -> None:
+    machine = dataclasses.replace(ONE_GPU, gpus=ONE_GPU.gpus * gpus)
+    config = resolve_run(load(None, of_flags(flags.items())), machine, learns=False)
+    placement = Placement(config)
+    assert not placement.is_shared
+    assert len(placement.bundles or ()) == engines + len(config.role_models)
+    assert [placement.engine(n) for n in range(engines)] == [Place(n, config.engine.gpus) for n in range(engines)]
+    assert resolve_run(config, machine, learns=False) == config
+
+
+def test_an_evaluation_that_needs_more_gpus_is_refused_in_its_own_words() -> None:
+    with pytest.raises(ConfigError, match=r"^engine.count 5 x engine.tensor_parallel 1 .* take 5 GPUs; 4 are visible"):
+        resolve_run(load(None, of_flags([("engine.count", "5")])), FOUR_GPUS, learns=False)
 
 
 def test_one_engine_and_one_rank_work_on_cpus() -> None:

@@ -116,10 +116,15 @@ def machine(cores: int) -> Machine:
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("staleness", [0, 1])
-@pytest.mark.parametrize("engines", [1, 2, 4])
-def test_threads_are_those_that_a_run_chooses(cores: int, staleness: int, engines: int) -> None:
+@pytest.mark.parametrize(("engines", "critic"), [(1, "colocate"), (2, "colocate"), (4, "separate")])
+def test_threads_are_those_that_a_run_chooses(cores: int, staleness: int, engines: int, critic: str) -> None:
     unresolved = Config.model_validate(
-        {"device": "cpu", "engine": {"count": engines, "kv_cache_gib": 1}, "rollout": {"max_staleness": staleness}}
+        {
+            "device": "cpu",
+            "engine": {"count": engines, "kv_cache_gib": 1},
+            "rollout": {"max_staleness": staleness},
+            "critic": {"placement": critic},
+        }
     )
     resolved = resolve_run(unresolved, replace(machine(cores), memory_gib=512.0))
     found = with_threads(resolved, cores)
