@@ -12,10 +12,11 @@ from agentrl.cluster.hardware import hardware
 from agentrl.config.keys import keys_in
 from agentrl.config.loading import read
 from agentrl.config.resolve import explain
+from agentrl.config.schema import EnvSection
 from agentrl.config.toml import to_toml
 from agentrl.config.validate import idle_keys
 from agentrl.env.config import env_config
-from agentrl.env.registry import resolve
+from agentrl.env.registry import is_address, resolve
 from agentrl.packaging.added import with_interpreters
 from agentrl.planning.fit import fitted_run
 from agentrl.training.inputs import configured_algorithm
@@ -27,7 +28,7 @@ def run(words: list[str]) -> int:
     machine = hardware()
     config = with_interpreters(fitted_run(settings.config, machine, may_download=False))
     algorithm = configured_algorithm(config)
-    envs = [None if env.python else env_config(resolve(env.name), env.options) for env in config.env]
+    envs = [_checked(env) for env in config.env]
     plugins: dict[str, Sequence[BaseModel | None]] = {"env": envs, "algorithm": [algorithm.config]}
     idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
     if "values" not in algorithm.requirements.columns:
@@ -35,3 +36,13 @@ def run(words: list[str]) -> int:
     print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
     print(to_toml(config, settings, plugins, idle), end="")
     return 0
+
+
+def _checked(env: EnvSection) -> BaseModel | None:
+    """Return the environment's own keys, None if only the place where it runs knows them."""
+    if is_address(env.name):
+        from agentrl.hosting.sockets import name_at  # most configurations need no connection
+
+        name_at(env.name)
+        return None
+    return None if env.python else env_config(resolve(env.name), env.options)

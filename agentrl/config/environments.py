@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.values import expanded
+from agentrl.errors import did_you_mean
 
 WEIGHT = re.compile(r"(?P<name>.+):(?P<weight>\d+(?:\.\d+)?)")
 NO_WEIGHT = re.compile(r".+:(nan|[-+]?inf|[-+]\d+(\.\d*)?)", re.IGNORECASE)
@@ -49,20 +49,23 @@ def _split(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     own = {key: keys for key, keys in table.items() if key != "name"}
     labels = [name for name, _ in named]
     for key, keys in own.items():
-        if key not in labels or not isinstance(keys, Mapping):
-            near = get_close_matches(key, labels, n=1) if isinstance(keys, Mapping) else []
-            if near:
-                raise PydanticCustomError(
-                    "environments",
-                    "has no environment {key}. Did you mean env.{near}?",
-                    {"key": repr(key), "near": near[0]},
-                )
+        if isinstance(keys, Mapping) and key not in labels:
+            raise PydanticCustomError(
+                "environments",
+                "has no environment {key}.{known} Where a name has a version or a point, write [[env]] tables",
+                {"key": repr(key), "known": did_you_mean(key, labels)},
+            )
+        if key not in labels:
             flags = [f"env.{label}.{key}" for label in labels if FLAG.fullmatch(label)]
             flag = " or ".join(flags) + ", or " if flags else ""
             raise PydanticCustomError(
                 "environments",
                 "has several environments, so that {key} is nobody's key: write {flag}[[env]] tables",
                 {"key": key, "flag": flag},
+            )
+        if not isinstance(keys, Mapping):
+            raise PydanticCustomError(
+                "environments", "has a value where the keys of {key} should be", {"key": repr(key)}
             )
     for name, weight in named:
         yield {"name": name, **({} if weight is None else {"weight": weight}), **own.get(name, {})}

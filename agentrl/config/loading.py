@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, absence_of, key_of, keys, keys_in, option_tables, renamed
-from agentrl.config.schema import Config, RewardModelKeys
+from agentrl.config.schema import Config, EnvRolloutKeys, RewardModelKeys, RoleKeys, Section
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
 
@@ -261,6 +261,10 @@ def _unknown(setting: Setting) -> str:
     return f"{unknown}{guess} `agentrl config` lists every key."
 
 
+TABLES: dict[str, type[Section]] = {"rollout": EnvRolloutKeys, "models": RewardModelKeys, ROLES: RoleKeys}
+"""The keys of tables within a section, by the part of a key that names the table."""
+
+
 def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     """Return one line per error of pydantic's: key, what is wrong, the value, where it was set."""
     known = keys()
@@ -269,8 +273,15 @@ def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     what = re.sub("^Input should be a valid (?=[aeiou])", "must be an ", detail["msg"])
     what = re.sub("^Input is not a valid path.*", "must be a path", what)
     what = what.replace("Input should be a valid", "must be a").replace("Input should", "must")
+    if detail["type"] == "missing":
+        what = "is required"
+    elif detail["type"] == "extra_forbidden":
+        others = next((table.model_fields for part, table in TABLES.items() if part in loc), {})
+        what = f"is no key there.{did_you_mean(loc[-1], others)}"
     source = sources.get(key) or (sources.get(ENV) or sources.get(f"{ENV}.name") if loc[0] == ENV else "")
     where = f" ({source})" if source else ""
     meaning = f". Meaning: {known[key].description}." if key in known else ""
-    name = key if key and loc[0] not in (ENV, ROLES) else ".".join(loc)
-    return f"{name} {what}, got {detail['input']!r}{where}{meaning}"
+    is_whole = key and loc[0] not in (ENV, ROLES) and detail["type"] != "extra_forbidden"
+    name = key if is_whole else ".".join(loc)
+    got = "" if detail["type"] in ("missing", "extra_forbidden") else f", got {detail['input']!r}"
+    return f"{name} {what}{got}{where}{meaning}"

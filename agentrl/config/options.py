@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -16,17 +16,23 @@ LIST_ERRORS = {"tuple_type", "list_type", "set_type", "frozen_set_type"}
 """pydantic's error types for a value that should be one of these."""
 
 
-def checked_options(schema: type[C], options: Mapping[str, Any], section: str, owner: str) -> C:
+def checked_options(
+    schema: type[C], options: Mapping[str, Any], section: str, owner: str, beside: Iterable[str] = ()
+) -> C:
     """Validate `options`, the keys of `section`, as the configuration of the class called `owner`.
+
+    `beside` are keys of the section that every class has.
 
     A comma-separated string is accepted for list and tuple fields: `--env.kinds single,multiple`. Raises ConfigError
     that names each invalid key and, for an unknown key, the nearest known one.
     """
-    for key in options:
+    for key, value in options.items():
         if key not in schema.model_fields:
-            above = f"A file has {key} above its first section." if key in Config.model_fields else ""
-            known = [f"{section}.{k}" for k in schema.model_fields]
-            raise UnknownNameError(f"key of {owner}", f"{section}.{key}", known, above)
+            hint = f"A file has {key} above its first section." if key in Config.model_fields else ""
+            if isinstance(value, Mapping) and value:
+                hint = f"Its keys have no name before them: write {section}.{next(iter(value))}."
+            known = [f"{section}.{k}" for k in (*schema.model_fields, *beside)]
+            raise UnknownNameError(f"key of {owner}", f"{section}.{key}", known, hint)
     try:
         return _validated(schema, options)
     except ValidationError as error:
@@ -62,4 +68,4 @@ def _explained(fault: ErrorDetails, section: str) -> str:
     if not fault["loc"]:
         return what
     must = what.replace("Input should", "must", 1)
-    return f"{key}{'' if must.startswith('must') else ':'} {must}, got {fault['input']!r} (--{key})"
+    return f"{key}{'' if must.startswith('must') else ':'} {must}, got {fault['input']!r}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 from pydantic import AfterValidator, ConfigDict
 
 from agentrl.config.options import checked_options
-from agentrl.config.schema import Keys
+from agentrl.config.schema import EnvSection, Keys
 from agentrl.errors import ConfigError
 
 
@@ -68,4 +68,4 @@ def env_config(env_class: type[HasConfig], options: Mapping[str, Any]) -> EnvCon
     A comma-separated string is accepted for list and tuple fields: `--env.kinds single,multiple`. Raises ConfigError
     that names each invalid key and, for an unknown key, the nearest known one.
     """
-    return checked_options(env_class.Config, options, "env", env_class.__name__)
+    return checked_options(env_class.Config, options, "env", env_class.__name__, EnvSection.model_fields)

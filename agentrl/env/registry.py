@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -57,7 +58,15 @@ def resolve(name: str) -> type[Env]:
     if is_address(name):
         raise ConfigError(f"{name} is the address of an environment that runs elsewhere; only runs can use it: --env")
     scheme = scheme_of(name)
-    if scheme and (scheme in registry.announced(ADAPTERS) or not find_spec(scheme)):
+    if scheme in registry.announced(ADAPTERS):
+        return adapted(name)
+    own, colon, rest = name.partition(":")
+    if colon and own in announced() and (own in sys.stdlib_module_names or not (rest.isidentifier() and find_spec(own))):
+        raise ConfigError(
+            f"unknown environment {name!r}: {own} is an environment, and {rest!r} no weight for it. Of several "
+            f"environments each has a weight above 0, as in {own}:2,other:1; a single one has none"
+        )
+    if scheme and not find_spec(scheme):
         return adapted(name)
     return registry.resolve(ENVIRONMENTS, name)
 

@@ -214,7 +214,8 @@ class Host:
             try:
                 await driver.close()
             finally:
-                self._uses[episode] = driver.role_uses
+                if driver.role_uses:
+                    self._uses[episode] = driver.role_uses
 
     async def uses(self, episode: int) -> dict[str, RoleUse]:
         """Return what an episode, which is closed, asked of roles."""

@@ -102,7 +102,7 @@ def test_keys_of_several_environments_are_under_their_names() -> None:
         ("env", "math,guess"), ("env.high", "9")
     )
     near = refusal(("env", "math,guess"), ("env.gues.high", "9"))
-    assert "has no environment 'gues'. Did you mean env.guess?" in near
+    assert "has no environment 'gues'. Did you mean 'guess'?" in near
 
 
 @pytest.mark.parametrize("weight", ["nan", "-1", "inf", "-0.5"])
@@ -167,7 +167,13 @@ def test_a_flag_replaces_the_tables_of_a_file_and_changes_none_of_them(tmp_path:
     ("flags", "words"),
     [
         ([("env", "guess,guess")], "env names two environments 'guess': write [[env]] tables, and give one of them"),
-        ([("env", "math,guess"), ("env.guess.rollout.max_turn", "3")], "env.rollout.max_turn Extra inputs are not"),
+        ([("env", "math,guess"), ("env.guess.rollout.max_turn", "3")], "env.rollout.max_turn is no key there. Did you"),
+        ([("env", "./ok.py,guess"), ("env.ok.high", "5")], "env has no environment 'ok'. Known: ./ok.py, guess. Where a"),
+        ([("env", "guess,math"), ("env.gues.high", "5")], "env has no environment 'gues'. Did you mean 'guess'?"),
+        ([("env", "guess,math"), ("env.high", "5")], "so that high is nobody's key: write env.guess.high or env.math"),
+        ([("env", "guess,math"), ("env.math", "5")], "env has a value where the keys of 'math' should be"),
+        ([("env", "guess"), ("roles.judge.mdel", "x")], "roles.judge.mdel is no key there. Did you mean 'model'?"),
+        ([("env", "guess"), ("roles.judge.mdel", "x")], "roles.judge.model is required (--roles.judge.mdel)"),
         ([("env", "math,guess"), ("env.math.weight", "0")], "env.weight must be greater than 0"),
     ],
 )

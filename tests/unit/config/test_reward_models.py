@@ -110,7 +110,7 @@ def test_a_resume_with_another_reward_model_is_refused(
         ({"model": "./rm", "token_env": "T"}, "has a token_env without a url"),
         ({"url": "http://x/get_reward", "scope": "turn"}, "which /get_reward does not serve"),
         ({"url": "http://x", "weight": float("nan")}, "must be a finite number"),
-        ({"url": "http://x", "wieght": 1}, "Extra inputs are not permitted"),
+        ({"url": "http://x", "wieght": 1}, "wieght is no key there. Did you mean 'weight'?"),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(keys: dict[str, object], said: str) -> None:
