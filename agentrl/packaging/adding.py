@@ -29,7 +29,7 @@ from agentrl.packaging.core_wheel import pack_core
 from agentrl.packaging.inspection import Contents, Offer, contents_of
 from agentrl.packaging.scaffold import PackageName
 from agentrl.plugins.files import is_path
-from agentrl.plugins.registry import split_version
+from agentrl.plugins.registry import known, split_version
 from agentrl.plugins.source import copy_source
 from agentrl.records.jsonl import write_atomic
 
@@ -116,7 +116,9 @@ def remove(name: str) -> Added:
     with _exclusive():
         found = _meant(Wanted.parse(name))
         if not found:
-            raise UnknownNameError("added environment", name, {_title(item) for item in added()})
+            here = known(ENVIRONMENTS, split_version(name)[0])
+            hint = f"This interpreter has it: pip uninstall {here.distribution}." if here and here.distribution else ""
+            raise UnknownNameError("added environment", name, {_title(item) for item in added()}, hint)
         if len(found) > 1:
             raise ConfigError(f"{name} is added as {', '.join(map(_title, found))}: name one of them")
         [item] = found

@@ -310,6 +310,11 @@ def test_a_killed_one_is_no_environment_and_the_next_command_removes_it(
     assert left(home) == []
 
 
+def test_one_that_pip_installed_is_named_with_the_command_that_removes_it(home: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown added environment 'guess'.* pip uninstall agentrl-env-guess\.$"):
+        remove("guess")
+
+
 @pytest.mark.parametrize("name", ["ada/maze", "agentrl-env-ada-maze==0.1"])
 def test_the_next_command_ends_an_interrupted_removal(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     item = write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
