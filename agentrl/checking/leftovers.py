@@ -63,7 +63,7 @@ def _existing(folder: Path) -> Counter[str]:
 
 
 def _described(target: str) -> str:
-    """Return what a descriptor is, without the number of a socket or a pipe; "" for what is neither these nor a file."""
+    """Return what a descriptor is, a socket or a pipe without its number; "" for what is none of these and no file."""
     if target.startswith("/"):
         return f"open file {target}"
     return next((name for prefix, name in CHANNELS.items() if target.startswith(prefix)), "")

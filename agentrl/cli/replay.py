@@ -14,7 +14,9 @@ def run(words: list[str]) -> int:
     """Replay the run in a folder."""
     parser = Parser(prog="agentrl replay", description=MEANING)
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")
-    parser.add_argument("--step", type=whole(1), metavar="N", help="the last step to replay (default: the run's last one)")
+    parser.add_argument(
+        "--step", type=whole(1), metavar="N", help="the last step to replay (default: the run's last one)"
+    )
     parsed = parser.parse_args(words)
     from agentrl.training.launch import replay
 

@@ -20,7 +20,9 @@ def run(words: list[str]) -> int:
     """Print the simulation of a run."""
     parser = Parser(prog="agentrl plan", usage=USAGE, description=MEANING)
     parser.add_argument("--simulate", type=path, required=True, metavar="RUN", help="the folder of a recorded run")
-    parser.add_argument("--gpus", type=whole(1), metavar="N", help="find the best layout on N GPUs of the recorded kind")
+    parser.add_argument(
+        "--gpus", type=whole(1), metavar="N", help="find the best layout on N GPUs of the recorded kind"
+    )
     parser.add_argument("--cores", type=whole(1), metavar="N", help="find the best layout on N CPU cores")
     parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
     own, pairs = own_options(words, SECTIONS)

@@ -61,7 +61,11 @@ def resolve(name: str) -> type[Env]:
     if scheme in registry.announced(ADAPTERS):
         return adapted(name)
     own, colon, rest = name.partition(":")
-    if colon and own in announced() and (own in sys.stdlib_module_names or not (rest.isidentifier() and find_spec(own))):
+    if (
+        colon
+        and own in announced()
+        and (own in sys.stdlib_module_names or not (rest.isidentifier() and find_spec(own)))
+    ):
         raise ConfigError(
             f"unknown environment {name!r}: {own} is an environment, and {rest!r} no weight for it. Of several "
             f"environments each has a weight above 0, as in {own}:2,other:1; a single one has none"

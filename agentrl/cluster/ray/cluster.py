@@ -57,13 +57,13 @@ class Cluster:
                 self._registry.register("ray", child.pid)
         if is_local() and self._nodes:
             raise RunError(
-                f"without RAY_ADDRESS a run has this machine alone, which does not have {_named(self._nodes)}: set it to "
-                "the address of a cluster's head (docs/scale-out.md), or leave the key out"
+                f"without RAY_ADDRESS a run has this machine alone, which does not have {_named(self._nodes)}: set it "
+                "to the address of a cluster's head (docs/scale-out.md), or leave the key out"
             )
         telling = asyncio.create_task(self._tell(note, deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
-                while await asyncio.to_thread(self._missing):
+                while await asyncio.to_thread(self._missing):  # noqa: ASYNC110 (Ray tells nobody of a machine that joins)
                     await asyncio.sleep(NODES_S)
                 if self._group is not None:
                     await self._group.ready()

@@ -89,7 +89,9 @@ def test_processes_are_on_the_nodes_that_their_section_names() -> None:
 
 
 def test_only_processes_that_a_run_has_ask_for_their_nodes() -> None:
-    named: dict[str, dict[str, object]] = {name: {"nodes": name} for name in ("engine", "rollout", "learner", "critic", "scorers", "reward")}
+    named: dict[str, dict[str, object]] = {
+        name: {"nodes": name} for name in ("engine", "rollout", "learner", "critic", "scorers", "reward")
+    }
     named["learner"] |= {"ranks": 1}
     made = placement("cpu", **named)
     assert made.nodes == {"engine.nodes": "engine", "rollout.nodes": "rollout", "learner.nodes": "learner"}

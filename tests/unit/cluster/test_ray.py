@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,7 +100,7 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
 
 
 @pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
+def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The resources of a cluster that this process has joined."""
     there = {"CPU": 4.0}
     monkeypatch.setattr(module, "Connection", lambda *_: SimpleNamespace(close=lambda: None))
@@ -109,7 +108,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
     monkeypatch.setattr(ray, "cluster_resources", lambda: dict(there))
     monkeypatch.setattr(module, "NODES_S", 0.01)
     monkeypatch.setattr(module, "NOTE_S", 0.0)
-    yield there
+    return there
 
 
 async def test_a_run_waits_for_the_machines_that_its_keys_name_and_says_so(joined: dict[str, float]) -> None:
@@ -130,7 +129,9 @@ async def test_a_run_waits_for_the_machines_that_its_keys_name_and_says_so(joine
 async def test_machines_that_do_not_come_end_the_run_with_what_to_do(joined: dict[str, float]) -> None:
     joined["fast"] = 1.0
     cluster = Cluster("test", ProcessRegistry(Path()), nodes={"engine.nodes": "fast", "learner.nodes": "big"})
-    with pytest.raises(RunError, match=r"not ready within 0 s: no machine has the resource big \(learner.nodes\); start"):
+    with pytest.raises(
+        RunError, match=r"not ready within 0 s: no machine has the resource big \(learner.nodes\); start"
+    ):
         await cluster.ready(0.05)
 
 

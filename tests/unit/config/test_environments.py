@@ -168,7 +168,10 @@ def test_a_flag_replaces_the_tables_of_a_file_and_changes_none_of_them(tmp_path:
     [
         ([("env", "guess,guess")], "env names two environments 'guess': write [[env]] tables, and give one of them"),
         ([("env", "math,guess"), ("env.guess.rollout.max_turn", "3")], "env.rollout.max_turn is no key there. Did you"),
-        ([("env", "./ok.py,guess"), ("env.ok.high", "5")], "env has no environment 'ok'. Known: ./ok.py, guess. Where a"),
+        (
+            [("env", "./ok.py,guess"), ("env.ok.high", "5")],
+            "env has no environment 'ok'. Known: ./ok.py, guess. Where a",
+        ),
         ([("env", "guess,math"), ("env.gues.high", "5")], "env has no environment 'gues'. Did you mean 'guess'?"),
         ([("env", "guess,math"), ("env.high", "5")], "so that high is nobody's key: write env.guess.high or env.math"),
         ([("env", "guess,math"), ("env.math", "5")], "env has a value where the keys of 'math' should be"),

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
+from agentrl.cluster.placement import Place, Placement
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.keys import keys, unset_of, value_of
 from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.resolve import explain, resolve_run
-from agentrl.cluster.placement import Place, Placement
 from agentrl.config.schema import FOR_MACHINE, Config
 from agentrl.errors import ConfigError
 

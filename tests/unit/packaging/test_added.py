@@ -311,7 +311,9 @@ def test_a_killed_one_is_no_environment_and_the_next_command_removes_it(
 
 
 def test_one_that_pip_installed_is_named_with_the_command_that_removes_it(home: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown added environment 'guess'.* pip uninstall agentrl-env-guess\.$"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown added environment 'guess'.* pip uninstall agentrl-env-guess\.$"
+    ):
         remove("guess")
 
 
