@@ -165,14 +165,13 @@ class OpenEnv(Adapter):
     async def episode_return(self, ctx: Context) -> float | Signal:
         """Return the sum of the server's rewards, and of `unreadable` for each rejected turn.
 
-        Without any reward of the server it is invalid, unless the server accepted no action. Ends the session.
+        An episode that the server ended without any reward is invalid. Ends the session.
         """
         await ctx.state.session.end()
         rewards = [reward for reward in ctx.state.rewards if reward is not None]
-        steps = len(ctx.state.rewards) - 1
-        if steps and not rewards:
-            hint = "" if ctx.state.is_over else "; if it scores only whole episodes, raise --env.turns"
-            return Signal.invalid("episode_return", f"no answer of the server has a reward (steps: {steps}){hint}")
+        if ctx.state.is_over and not rewards:
+            steps = len(ctx.state.rewards) - 1
+            return Signal.invalid("episode_return", f"no answer of the server has a reward (steps: {steps})")
         return float(sum(rewards) + ctx.state.fines)
 
     async def teardown(self, ctx: Context) -> None:
