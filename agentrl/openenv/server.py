@@ -107,16 +107,22 @@ class OpenEnvServer:
         try:
             with self._sessions.use(name) if name else self._sessions.lent() as session:
                 while True:
-                    text = await socket.receive(self._limits.idle_s)
-                    answer = await self._reply(text, session)
+                    answer = await self._reply(await self._received(socket), session)
                     if answer is None:
                         return
                     await socket.send(as_text(answer))
         except WireError as error:
             await socket.send(as_text(error.message))
         except TimeoutError:
-            reason = f"nothing was received for {self._limits.idle_s:g} s: the session has ended"
+            reason = "an answer was not sent in time, as the client does not read: the session has ended"
             await socket.send(as_text(WireError(Code.SESSION_ERROR, reason).message))
+
+    async def _received(self, socket: WebSocket) -> str:
+        try:
+            return await socket.receive(self._limits.idle_s)
+        except TimeoutError:
+            reason = f"nothing was received for {self._limits.idle_s:g} s: the session has ended"
+            raise WireError(Code.SESSION_ERROR, reason) from None
 
     async def _reply(self, text: str, session: Session) -> dict[str, Any] | None:
         """Return the answer to a message of a WebSocket, None to the last one."""

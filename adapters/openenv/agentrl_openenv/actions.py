@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from agentrl.env import Message
@@ -105,7 +106,7 @@ def _last_number(text: str, is_whole: bool) -> int | float | None:
     if not is_whole:
         return float(digits)
     if digits.lstrip("+-").isdecimal():
-        return int(digits)
+        return int(Decimal(digits))  # `int` refuses a text of more than 4,300 digits, zeros included
     return int(float(digits)) if float(digits).is_integer() else None
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from agentrl.env import Adapter, Context, EnvConfig, Limits, Message, Reply, Task, Tool, Turn, reward, shared
 from agentrl.errors import ConfigError
-from agentrl.types import ToolSpec
+from agentrl.types import Signal, ToolSpec
 from agentrl_openenv.actions import action_of, chat_of, is_tools, messages_of, request, shown, speaks
 from agentrl_openenv.servers import Folder, Servers, serving
 from agentrl_openenv.splits import Split, splits_of
@@ -84,7 +84,7 @@ class OpenEnv(Adapter):
                 answer = client.get(f"{self.id}/metadata")
             about = answer.json() if answer.is_success else {}
             name = f"{about.get('name', '')} {about.get('version') or ''}".strip()
-        except (httpx.HTTPError, ValueError, AttributeError) as error:
+        except (httpx.HTTPError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(f"openenv:{self.id} does not answer: {error}; start the server") from error
         return f"OpenEnv server at {self.id}{f': {name}' if name else ''}."
 
@@ -109,7 +109,7 @@ class OpenEnv(Adapter):
                 description = str(answer.json().get("description") or "") if answer.is_success else ""
                 action = dict(schema["action"])
                 splits = await splits_of(client)
-            except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise ServerError(f"{url} does not describe itself as OpenEnv does: {error!r}") from error
         return About(description, action, splits, await self._tools() if is_tools(action) else ())
 
@@ -136,8 +136,11 @@ class OpenEnv(Adapter):
 
     async def setup(self, task: Task, ctx: Context) -> list[Message]:
         """Begin a session with the task, and show the first observation."""
-        ctx.state.total, ctx.state.is_over, ctx.state.news = 0.0, False, []
+        ctx.state.fines, ctx.state.is_over, ctx.state.news = 0.0, False, []
         ctx.state.session, first = await self._session(task.data)
+        ctx.state.rewards = [first.reward]
+        if first.is_done:
+            raise ServerError(f"openenv:{self.id}: the episode of {task.data} is over after its reset")
         if chat := chat_of(first.content):  # it says what to do
             rules = [Message(role="user", content=self.config.rules)] if self.config.rules else []
             return [*rules, *chat]
@@ -154,14 +157,22 @@ class OpenEnv(Adapter):
         action = action_of(self.about.action, turn.text)
         seen = await self._step(action, ctx) if action is not None else Observation(problem="no action found")
         if seen.problem:
-            ctx.state.total += self.config.unreadable
+            ctx.state.fines += self.config.unreadable
             return Reply.say(f"Invalid: {seen.problem}. {request(self.about.action)}".rstrip())
         return Reply.end() if seen.is_done else Reply(tuple(messages_of(seen.content)), done=False)
 
     @reward
-    def episode_return(self, ctx: Context) -> float:
-        """Return the sum of the server's rewards, and of `unreadable` for each rejected turn."""
-        return float(ctx.state.total)
+    async def episode_return(self, ctx: Context) -> float | Signal:
+        """Return the sum of the server's rewards, and of `unreadable` for each rejected turn.
+
+        An episode that the server ended without any reward is invalid. Ends the session.
+        """
+        await ctx.state.session.end()
+        rewards = [reward for reward in ctx.state.rewards if reward is not None]
+        if ctx.state.is_over and not rewards:
+            steps = len(ctx.state.rewards) - 1
+            return Signal.invalid("episode_return", f"no answer of the server has a reward (steps: {steps})")
+        return float(sum(rewards) + ctx.state.fines)
 
     async def teardown(self, ctx: Context) -> None:
         """End the session."""
@@ -217,7 +228,8 @@ class OpenEnv(Adapter):
 
     async def _step(self, action: Mapping[str, Any], ctx: Context) -> Observation:
         seen: Observation = await ctx.state.session.call("step", action)
-        ctx.state.total += seen.reward
+        if not seen.problem:
+            ctx.state.rewards.append(seen.reward)
         ctx.state.is_over = seen.is_done
         return seen
 

@@ -24,7 +24,8 @@ class Split:
 async def splits_of(client: httpx.AsyncClient) -> Mapping[str, Split]:
     """Return the splits for "train" and "test"; none if the server has no Task API.
 
-    Raises httpx.HTTPError, ValueError, KeyError, TypeError or AttributeError for what is not OpenEnv's.
+    For what is not OpenEnv's it raises httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError or
+    RecursionError.
     """
     names = await client.get("/list_environments")
     if not names.is_success or not (known := names.json()):

@@ -1,10 +1,15 @@
-"""OpenEnv's wire: one WebSocket is one session; `reset` and `step` are answered by observations or errors."""
+"""OpenEnv's wire: one WebSocket is one session; `reset` and `step` are answered by observations or errors.
+
+Answers have no ids: the next message is the answer. So a message that no call asked for fails the session, whether it
+waits before a call or comes before the server's goodbye; the answers since could be those of earlier calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,10 +44,13 @@ class FullError(ServerError):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Answer to an action. `problem` says why the server rejected the action; then nothing happened."""
+    """Answer to an action; without a `reward`, nothing was scored.
+
+    `problem` says why the server rejected the action; then nothing happened.
+    """
 
     content: Mapping[str, Any] = field(default_factory=dict)
-    reward: float = 0.0
+    reward: float | None = None
     is_done: bool = False
     problem: str = ""
 
@@ -110,22 +118,39 @@ class Session:
 
         A call without its answer ends the session: the answer could come later, and be taken for that of the next call.
         """
+        what = f"{self._url}: {kind}"
         try:
-            return observed(await self._exchange(kind, data), f"{self._url}: {kind}")
+            await self._check_silence(what)
+            return observed(parsed(await self._exchange(kind, data), what), what)
         except BaseException:
             self._socket.transport.abort()
             raise
 
-    async def _exchange(self, kind: str, data: Mapping[str, Any]) -> Any:
+    async def _exchange(self, kind: str, data: Mapping[str, Any]) -> str | bytes:
         try:
             async with asyncio.timeout(self._timeout_s):
                 with suppress(ConnectionClosed):  # a full server says so and closes: its message is still to be read
                     await self._socket.send(json.dumps({"type": kind, "data": data}))
-                return json.loads(await self._socket.recv())
+                return await self._socket.recv()
         except TimeoutError as error:
             raise ServerError(f"{self._url}: no answer to {kind} within {self._timeout_s:g} s") from error
-        except (OSError, WebSocketException, ValueError) as error:
+        except (OSError, WebSocketException) as error:
             raise ServerError(f"{self._url}: the session broke during {kind}: {error}") from error
+
+    async def _check_silence(self, what: str) -> None:
+        """Raise ServerError for a message that has come unasked, such as FullError for that of a full server."""
+        try:
+            async with asyncio.timeout(0):  # a message that was received is returned at once
+                text = await self._socket.recv(decode=False)
+        except (OSError, WebSocketException):
+            return
+        observed(parsed(text, what), what)
+        raise ServerError(f"{what}: the server sent {text[:200]!r} unasked: its answers cannot be told apart")
+
+    async def end(self) -> None:
+        """End the session. Raises ServerError if the server sent more messages than it was asked for."""
+        await self.close()
+        await self._check_silence(f"{self._url}: close")
 
     async def close(self) -> None:
         """End the session; at once if it is cancelled."""
@@ -140,6 +165,14 @@ def asks_proxy(url: str) -> bool:
     return httpx.URL(url).host not in ("localhost", "127.0.0.1", "::1")
 
 
+def parsed(text: str | bytes, what: str) -> Any:
+    """Parse the JSON of a message. Raises ServerError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ServerError(f"{what} was answered by {text[:200]!r}, which is not JSON: {error}") from error
+
+
 def observed(reply: Any, what: str) -> Observation:
     """Read an answer. Raises FullError and ServerError, for errors and for what is no answer."""
     data = reply.get("data") if isinstance(reply, dict) else None
@@ -150,7 +183,13 @@ def observed(reply: Any, what: str) -> Observation:
         if code in INVALID:
             return Observation(problem=str(data.get("errors") or text))
         raise (FullError if code == FULL else ServerError)(f"{what} failed: {code}: {text}")
-    content, reward = data.get("observation"), data.get("reward")
-    if not isinstance(content, dict) or not isinstance(reward, int | float | None):
+    content, reward, is_done = data.get("observation"), data.get("reward"), data.get("done", False)
+    is_scored = isinstance(is_done, bool) and (reward is None or is_finite(reward))
+    if reply.get("type") != "observation" or not isinstance(content, dict) or not is_scored:
         raise ServerError(f"{what} was answered by {str(reply)[:200]!r}, which is no observation")
-    return Observation(content, float(reward or 0.0), bool(data.get("done")))
+    return Observation(content, None if reward is None else float(reward), is_done)
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite number that a float can hold."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max

@@ -48,6 +48,9 @@ class Stub:
     action: dict[str, Any] = field(default_factory=lambda: GUESS)
     capacity: int = 1000
     fault: str = ""
+    before: str = ""
+    after: str = ""
+    begins: str = ""
     rejects: str = ""
     chat: bool = False
     open: int = 0
@@ -70,13 +73,15 @@ class Stub:
         self.most = max(self.most, self.open)
         secret = 0
         try:
+            if self.before:
+                await socket.send(self.before)
             async for text in socket:
                 asked = json.loads(text)
                 if self.rejects in (asked["type"], asked["data"].get("type", "none")):
                     await socket.send(error("VALIDATION_ERROR", "not so"))
                 elif asked["type"] == "reset":
                     secret = random.Random(asked["data"]["seed"]).randint(1, 9)
-                    await socket.send(observation(self.shown("Begin.")))
+                    await socket.send(self.begins or observation(self.shown("Begin.")))
                 elif self.fault == "hang":
                     await socket.wait_closed()
                 elif self.fault == "break":
@@ -85,6 +90,8 @@ class Stub:
                     await socket.send(self.fault)
                 else:
                     await socket.send(self.step(asked["data"], secret))
+                    if self.after:
+                        await socket.send(self.after)
         except ConnectionClosed:
             pass
         finally:
@@ -231,13 +238,80 @@ def test_a_server_that_stays_full_is_an_infrastructure_failure(stub: Stub) -> No
 
 @pytest.mark.parametrize(
     "fault",
-    ["hang", "break", "no json", "[]", '{"type": "observation", "data": {}}', error("EXECUTION_ERROR", "it raised")],
-)
+    [
+        "hang", "break", "no json", "[]", '{"type": "observation", "data": {}}', error("EXECUTION_ERROR", "it raised"),
+        "[" * 100_000, '{"data": {"observation": {}, "reward": 1, "done": true}}',
+        '{"type": "state", "data": {"observation": {}, "reward": 1, "done": true}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": 1, "done": "false"}}',
+        *(f'{{"type": "observation", "data": {{"observation": {{}}, "reward": {reward}, "done": true}}}}'
+          for reward in ("9" * 400, "NaN", "1e999")),
+    ],
+)  # fmt: skip
 def test_a_failure_of_the_server_is_never_a_reward_of_0(fault: str, stub: Stub) -> None:
     stub.fault = fault
     trajectory = testing.rehearse(make_env(f"openenv:{stub.url}", timeout_s=1.0), ["1"])
     assert trajectory.stop_reason is StopReason.INFRA_ERROR, trajectory.error
     assert stub.url.removeprefix("http") in trajectory.error
+
+
+async def test_a_message_that_no_call_asked_for_is_the_answer_of_none(stub: Stub) -> None:
+    stub.after = observation({"text": "higher"}, 100.0)
+    session, _ = await Session.begin([stub.url], {"seed": 1}, timeout_s=20.0, wait_s=1.0)
+    assert (await session.call("step", {"guess": 1})).reward == 0.0
+    await (await session._socket.ping())  # the server answers it after both messages
+    with pytest.raises(ServerError, match=r"step: the server sent .*100.* unasked"):
+        await session.call("step", {"guess": secret(1)})
+    await session.close()
+
+
+async def test_a_server_that_speaks_first_is_not_played(stub: Stub) -> None:
+    stub.before = observation({"text": "Welcome."}, 100.0)
+    trajectory = await asyncio.to_thread(testing.rehearse, make_env(f"openenv:{stub.url}"), ["1"])
+    assert not trajectory.is_valid
+    assert "unasked" in trajectory.error
+
+
+@pytest.mark.parametrize("guess", [secret(1), secret(1) % 9 + 1])
+def test_an_answer_too_many_at_the_end_makes_the_reward_invalid(guess: int, stub: Stub) -> None:
+    stub.after = observation({"text": "found"}, 100.0, is_done=True)
+    trajectory = testing.rehearse(make_env(f"openenv:{stub.url}", turns=1), [str(guess)], split="test")
+    assert (trajectory.is_valid, trajectory.stop_reason) == (False, StopReason.VERIFIER_ERROR)
+    assert "unasked" in trajectory.error
+
+
+def test_the_reward_of_the_reset_counts(stub: Stub) -> None:
+    stub.begins = observation({"text": "Begin."}, 0.5)
+    [episode] = play(make_env(f"openenv:{stub.url}"), [str(secret(3))], split="test", index=1)
+    assert (episode.reward, episode.stop_reason) == (1.5, StopReason.ENV_DONE)
+
+
+def test_an_episode_that_is_over_after_its_reset_is_not_played(stub: Stub) -> None:
+    stub.begins = observation({"text": "Begin."}, 0.5, is_done=True)
+    trajectory = testing.rehearse(make_env(f"openenv:{stub.url}"), ["1"])
+    assert trajectory.stop_reason is StopReason.INFRA_ERROR
+    assert "over after its reset" in trajectory.error
+    assert not trajectory.turns
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"observation": {}, "done": true}', '{"observation": {}, "reward": null, "done": true}']
+)
+def test_an_episode_without_any_reward_is_not_worth_0(answer: str, stub: Stub) -> None:
+    stub.fault = f'{{"type": "observation", "data": {answer}}}'
+    trajectory = testing.rehearse(make_env(f"openenv:{stub.url}"), ["1"])
+    assert (trajectory.is_valid, trajectory.stop_reason) == (False, StopReason.VERIFIER_ERROR)
+    assert "no answer of the server has a reward (steps: 1)" in trajectory.error
+
+
+def test_an_episode_that_is_cut_off_before_any_reward_has_collected_none(stub: Stub) -> None:
+    stub.fault = observation({"text": "Go on."})
+    trajectory = testing.rehearse(make_env(f"openenv:{stub.url}", turns=2), ["1", "2"])
+    assert (trajectory.is_valid, trajectory.reward, trajectory.stop_reason) == (True, 0.0, StopReason.MAX_TURNS)
+
+
+def test_an_episode_without_an_action_is_worth_what_its_turns_cost(stub: Stub) -> None:
+    trajectory = testing.rehearse(make_env(f"openenv:{stub.url}", turns=2, unreadable=-0.5), ["12", "I do not know"])
+    assert (trajectory.reward, trajectory.stop_reason) == (-1.0, StopReason.MAX_TURNS)
 
 
 @pytest.mark.parametrize("rejected", ["reset", "list_tools"])
@@ -330,6 +404,9 @@ BOTH = schema("x", "y", x={"type": "integer"}, y={"type": "integer"})
         (WHOLE, "3.5", None),
         (WHOLE, "between 3-4.0", {"n": 4}),
         (WHOLE, "9" * 5000, None),
+        (WHOLE, "-" + "0" * 5000 + "12", {"n": -12}),
+        (WHOLE, "0" * 5000, {"n": 0}),
+        (BOTH, f'{{"x": {"9" * 5000}}}', None),
     ],
 )
 def test_a_text_becomes_an_action(form: dict[str, Any], text: str, action: dict[str, Any] | None) -> None:

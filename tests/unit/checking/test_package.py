@@ -24,7 +24,7 @@ def undeclared(folder: Path, files: dict[str, str]) -> list[str]:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import no_such_module",
         "import typing\nif typing.TYPE_CHECKING:\n    import no_such_module",
         "try:\n    import no_such_other\nexcept ImportError:\n    import json",
-        "def fast():\n    try:\n        import no_such_other\n    except (KeyError, ModuleNotFoundError):\n        pass",
+        "def f():\n    try:\n        import no_such_other\n    except (KeyError, ModuleNotFoundError):\n        pass",
     ],
 )
 def test_what_a_module_can_do_without_needs_no_dependency(text: str, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from agentrl.errors import ConfigError
 from agentrl.openenv import OpenEnvServer, ServerLimits, server
+from agentrl.openenv.wire import decoded
+from agentrl.serving import websocket
 from tests.unit.openenv.worlds import Fickle
 
 WORLDS = "tests.unit.openenv.worlds"
@@ -53,7 +55,7 @@ async def serving(name: str = f"{WORLDS}:Fickle", token: str = "", **limits: flo
 @asynccontextmanager
 async def session(url: str, query: str = "", **headers: str) -> AsyncIterator[Client]:
     async with connect(
-        f"ws{url.removeprefix('http')}/ws{query}", additional_headers=headers, open_timeout=WAIT_S
+        f"ws{url.removeprefix('http')}/ws{query}", additional_headers=headers, open_timeout=WAIT_S, max_size=None
     ) as socket:
         yield Client(socket)
 
@@ -141,6 +143,8 @@ async def test_a_failure_is_an_error_and_never_a_reward(said: str, reason: str) 
     ("message", "expected"),
     [
         ("{", "INVALID_JSON"),
+        ('{"type": "state", "data": NaN}', "INVALID_JSON"),
+        ('{"type": "\\ud83d"', "INVALID_JSON"),
         ("[]", "VALIDATION_ERROR"),
         ("[" * 100_000, "INVALID_JSON"),
         ({"type": "restart"}, "UNKNOWN_TYPE"),
@@ -208,6 +212,19 @@ async def test_an_idle_session_ends() -> None:
         with pytest.raises(ConnectionClosed):
             await client.socket.recv()
         await until(lambda: not Fickle.open)
+
+
+async def test_a_client_that_does_not_read_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "SEND_S", 3.0)
+    async with serving(f"{WORLDS}:Long") as url, session(url) as client:
+        client.socket.transport.pause_reading()
+        await client.socket.send('{"type": "reset", "data": {}}')
+        await until(lambda: Fickle.open)
+        await until(lambda: not Fickle.open)
+        client.socket.transport.resume_reading()
+        assert json.loads(await client.socket.recv())["type"] == "observation"
+        refused = json.loads(await client.socket.recv())
+        assert (code(refused), "does not read" in refused["data"]["message"]) == ("SESSION_ERROR", True)
 
 
 async def test_a_client_that_leaves_during_a_turn_leaves_nothing() -> None:
@@ -353,6 +370,15 @@ async def test_errors_of_the_environment_reach_the_clients_of_the_task_api() -> 
         found = (await http.post(f"/{WORLDS}:Endless/task_range", json=wanted)).json()["tasks"]
         assert [task["index"] for task in found] == [5000, 5001]
         assert (await http.post(f"/{WORLDS}:Endless/task_range", json=wanted | {"start": -1})).status_code == 422
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\ud83d 1 and more", "\\ud83d\\u0041", "\\udc00", "\\udc00 and more"])
+async def test_half_a_surrogate_pair_is_read_as_a_question_mark(half: str) -> None:
+    said = json.loads(f'"{half}"').encode(errors="replace").decode()
+    assert decoded(f'{{"message": "{half}", "pair": "\\ud83d\\ude00"}}') == {"message": said, "pair": "\U0001f600"}
+    async with playing() as client:
+        await client.reset(index=1)
+        assert (await client.ask(f'{{"type": "step", "data": {{"message": "{half}"}}}}'))["data"]["reward"] == 0.5
 
 
 async def test_half_a_surrogate_pair_is_sent_escaped() -> None:

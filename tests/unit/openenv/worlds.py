@@ -72,6 +72,14 @@ class Odd(Fickle):
         return [Message(role="user", content="Say \ud83d.")]
 
 
+class Long(Fickle):
+    """More text than the buffers of a connection take."""
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        self.open.append(ctx)
+        return [Message(role="user", content="x" * (16 << 20))]
+
+
 class Endless(Fickle):
     """Tasks without end, and one that cannot be made."""
 
