@@ -39,6 +39,7 @@ from agentrl.errors import EngineDiedError
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
 from agentrl.records.restarts import Restarts
+from agentrl.roles.replies import ReplyFiles
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.slots import Slots
 from agentrl.training.inputs import algorithm_of
@@ -95,7 +96,11 @@ async def scheduled(episodes: int, workers: int, out: Path) -> AsyncIterator[tup
         actor = cluster.spawn(spec)
         engine = RemoteEngine(actor)
         team = Workers(
-            cluster, partial(worker_spec, config, model, folder), workers, Restarts(folder, 0, print), Slots({})
+            cluster,
+            partial(worker_spec, config, model, ReplyFiles.begun(folder.replies, workers)),
+            workers,
+            Restarts(folder, 0, print),
+            Slots({}),
         )
         process, _ = await asyncio.gather(actor.make(deadline_s=DEADLINE_S), team.start({POLICY: [engine]}))
         names |= {known.pid: "workers" for known in registry.registered()} | {process.pid: "engine"}

@@ -30,6 +30,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
 from agentrl.roles import RoleReply
+from agentrl.roles.replies import ReplyFiles
 from agentrl.rollout.slots import Slots
 
 REMOTE_S = 30.0
@@ -106,7 +107,8 @@ async def learner_ranks(
 def _spawned(
     cluster: Cluster, config: Config, model: Path, folder: RunFolder, restarts: Restarts, stop: Stop, *, learns: bool
 ) -> Actors:
-    spec_of = partial(worker_spec, config, model, folder)
+    replies = ReplyFiles.begun(folder.replies, config.rollout.workers)
+    spec_of = partial(worker_spec, config, model, replies)
 
     async def ask(judge: str, question: str) -> RoleReply:
         return await workers.judged(judge, question, config.reward.score_timeout_s)

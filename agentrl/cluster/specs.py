@@ -24,9 +24,9 @@ from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
 from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError
-from agentrl.records.folder import RunFolder
 from agentrl.roles import RoleReply
 from agentrl.roles.remote import Players
+from agentrl.roles.replies import ReplyFiles
 from agentrl.roles.spec import RoleSpec, specs_of
 from agentrl.rollout.engine_player import JudgePlayer, SampledModel
 from agentrl.rollout.worker import RolloutWorker, load_renderer_of, spare_collections
@@ -87,9 +87,9 @@ def check_visible(*folders: Path) -> None:
 
 
 def worker_spec(
-    config: Config, model: Path, folder: RunFolder, engines: Mapping[str, Sequence[Transport]], worker_id: int
+    config: Config, model: Path, replies: ReplyFiles, engines: Mapping[str, Sequence[Transport]], worker_id: int
 ) -> ActorSpec:
-    """Specify a rollout worker of the run in `folder` that samples from `engines`, known by their models."""
+    """Specify a rollout worker that samples from `engines`, known by their models; `replies` are those of roles."""
     roles = {env.label: tuple(specs_of(config.roles_of(env)).values()) for env in config.env}
     return ActorSpec(
         f"rollout worker {worker_id}",
@@ -100,7 +100,8 @@ def worker_spec(
             config,
             str(model),
             roles,
-            folder.replies(worker_id),
+            replies,
+            worker_id,
         ),
         env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
         place=Placement(config).worker(),
@@ -118,13 +119,14 @@ class Worker:
         config: Config,
         model: str,
         roles: Mapping[str, Sequence[RoleSpec]] = MappingProxyType({}),
-        replies: Path | None = None,
+        replies: ReplyFiles | None = None,
+        worker_id: int = 0,
     ) -> None:
-        """`roles` are those of each environment, `replies` is the file of what they said."""
+        """`roles` are those of each environment, `replies` the files of what they said."""
         spare_collections()
         self._clients = {model: EngineClient(fleet, name) for model, fleet in engines.items()}
         context, seed = config.model.max_context, config.seed
-        self._players = Players(replies, share=config.rollout.workers)
+        self._players = Players(replies, worker_id)
         others = {
             name: SampledModel(load_renderer_of(str(locate(name))), self._clients[name], context)
             for name in config.role_models

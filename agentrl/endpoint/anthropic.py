@@ -11,7 +11,7 @@ import msgspec
 
 from agentrl.endpoint import content
 from agentrl.endpoint.conversations import Conversations
-from agentrl.endpoint.request import Request, invalid, most, stops, stream, unmasked
+from agentrl.endpoint.request import Request, invalid, most, stops, stream
 from agentrl.endpoint.wire import Answer, Ask
 from agentrl.serving import RequestError, Response
 from agentrl.types import Message, ToolSpec, text_of
@@ -44,8 +44,8 @@ class MessagesRequest(Request):
             invalid("messages is empty: send at least one")
         if self.messages[-1].get("role") == "assistant":
             invalid("messages ends with the assistant: this endpoint does not continue an answer that is given")
-        unmasked("output_config.format", (self.output_config or {}).get("format"))
-        unmasked("output_format", self.output_format)
+        self.refuse_form("output_config.format", (self.output_config or {}).get("format"))
+        self.refuse_form("output_format", self.output_format)
         system = [Message(role="system", content=content.text(self.system, "system"))] if self.system else []
         tools = [] if (self.tool_choice or {}).get("type") == "none" else self.tools or []
         messages = (one for n, given in enumerate(self.messages) for one in _messages(given, f"messages[{n}]"))
@@ -98,7 +98,7 @@ def _messages(given: dict[str, Any], where: str) -> Iterator[Message]:
     if role not in ROLES:
         invalid(f"{where} has the unknown role {str(role)!r}")
     body = given.get("content")
-    blocks = body if isinstance(body, list) else [{"type": "text", "text": body or ""}]
+    blocks = body if isinstance(body, list) else [{"type": "text", "text": content.text(body, where)}]
     if not all(isinstance(block, dict) for block in blocks):
         invalid(f"{where} has a part that is no object")
     results = _of("tool_result", blocks)

@@ -58,4 +58,5 @@ def _is_retry(head: Head) -> bool:
 
 def _digest(head: Head, body: bytes) -> bytes:
     """Return what identifies a request among those of its episode."""
-    return blake2b(b"\0".join([head.headers.get("idempotency-key", "").encode(), body]), digest_size=16).digest()
+    key = head.headers.get("idempotency-key", "")
+    return blake2b(b"\0".join([key.encode(), head.path.encode(), body]), digest_size=16).digest()

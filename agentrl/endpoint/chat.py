@@ -9,7 +9,7 @@ import msgspec
 
 from agentrl.endpoint import content
 from agentrl.endpoint.conversations import Conversations
-from agentrl.endpoint.request import Request, invalid, most, stops, stream, unmasked
+from agentrl.endpoint.request import Request, invalid, most, stops, stream
 from agentrl.endpoint.wire import Answer, Ask
 from agentrl.serving import Response
 from agentrl.types import Message, ToolSpec, text_of
@@ -44,8 +44,8 @@ class ChatRequest(Request):
             invalid(f"top_logprobs is {self.top_logprobs}: only the logprobs of sampled tokens are known, leave it out")
         if not self.messages:
             invalid("messages is empty: send at least one")
-        unmasked("response_format", self.response_format)
-        unmasked("structured_outputs", self.structured_outputs)
+        self.refuse_form("response_format", self.response_format)
+        self.refuse_form("structured_outputs", self.structured_outputs)
         tools = [] if self.tool_choice == "none" else self.tools or []
         return Ask(
             messages=tuple(message_of(given, f"messages[{n}]") for n, given in enumerate(self.messages)),

@@ -19,8 +19,10 @@ def text(content: Any, where: str) -> str:
     parts = content if isinstance(content, list) else [content]
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        if not isinstance(kind, str) or kind not in TEXTS or not isinstance(part.get(TEXTS[kind]), str):
+        if not isinstance(kind, str) or kind not in TEXTS:
             raise refused("invalid_request_error", f"{where} has a part of type {kind!r}: this endpoint takes text")
+        if not isinstance(part, dict) or not isinstance(part.get(TEXTS[kind]), str):
+            raise refused("invalid_request_error", f"{where} has a part of type {kind!r} whose text is no string")
     return as_unicode("".join(part[TEXTS[part["type"]]] for part in parts))
 
 

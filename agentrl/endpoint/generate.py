@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from agentrl.endpoint.conversations import Conversations
-from agentrl.endpoint.request import Request, invalid, most, stops, unmasked
+from agentrl.endpoint.request import Request, invalid, most, stops
 from agentrl.endpoint.wire import Answer, Ask
 from agentrl.serving import Response
 
@@ -36,7 +36,7 @@ class GenerateRequest(Request):
             invalid("token_ids is empty: send at least one")
         if self.features is not None or self.stream or given.n not in (None, 1):
             invalid("this endpoint takes no features, streams no tokens and samples one answer for each request")
-        unmasked("sampling_params.structured_outputs", given.structured_outputs)
+        self.refuse_form("sampling_params.structured_outputs", given.structured_outputs)
         ids, limit = tuple(self.token_ids), most(given.max_tokens)
         return Ask((), agent=agent, max_tokens=limit, stop=stops(given.stop), ids=ids)
 

@@ -9,8 +9,12 @@ from typing import Any, ClassVar, NoReturn
 import msgspec
 
 from agentrl.endpoint.conversations import Conversations
+from agentrl.endpoint.model import POLICY
 from agentrl.endpoint.wire import Answer, Ask, refused
 from agentrl.serving import RequestError, Response
+
+MASKED = "a mask would sample from another distribution than the policy that is trained"
+FREE = "a role takes messages, and no form of its answer"
 
 
 class Request(msgspec.Struct):
@@ -19,6 +23,20 @@ class Request(msgspec.Struct):
     model: str
     only_counts: ClassVar[bool] = False
     """Nothing is sampled: only `Answer.prompt_tokens` is written."""
+
+    def refuse_form(self, where: str, given: Any) -> None:
+        """Refuse a constraint on the answer's form, other than "text".
+
+        Masked sampling has other logprobs than the policy: its tokens could not be trained as the policy's own. A role
+        may be played by an endpoint or a stand-in that cannot constrain what it says.
+        """
+        kind = given.get("type", "json_schema") if isinstance(given, Mapping) else given
+        if kind not in (None, "text"):
+            reason = MASKED if self.model.partition("/")[0] == POLICY else FREE
+            invalid(
+                f"{where} {str(kind)!r} is refused: {reason}; say in a message which form you want, and check the "
+                "answer in your code or a reward"
+            )
 
     @abstractmethod
     def ask(self, agent: str, earlier: Conversations) -> Ask:
@@ -43,19 +61,6 @@ class Request(msgspec.Struct):
 def invalid(message: str) -> NoReturn:
     """Refuse a request for what it contains."""
     raise refused("invalid_request_error", message)
-
-
-def unmasked(where: str, given: Any) -> None:
-    """Refuse a constraint on the answer's form, other than "text".
-
-    Masked sampling has other logprobs than the policy: its tokens could not be trained as the policy's own.
-    """
-    kind = given.get("type", "json_schema") if isinstance(given, Mapping) else given
-    if kind not in (None, "text"):
-        invalid(
-            f"{where} {str(kind)!r} is refused: a mask would sample from another distribution than the policy that is "
-            "trained; say in a message which form you want, and check the answer in your code or a reward"
-        )
 
 
 def most(*limits: int | None) -> int | None:

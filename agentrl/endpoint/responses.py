@@ -9,7 +9,7 @@ import msgspec
 
 from agentrl.endpoint import content
 from agentrl.endpoint.conversations import Conversations
-from agentrl.endpoint.request import Request, invalid, most, stream, unmasked
+from agentrl.endpoint.request import Request, invalid, most, stream
 from agentrl.endpoint.wire import Answer, Ask
 from agentrl.serving import Response
 from agentrl.types import Message, ToolSpec, text_of
@@ -39,7 +39,7 @@ class ResponsesRequest(Request):
         for name in ("conversation", "prompt", "background"):
             if getattr(self, name):
                 invalid(f"this endpoint has no {name}: send the whole conversation as input, or previous_response_id")
-        unmasked("text.format", (self.text or {}).get("format"))
+        self.refuse_form("text.format", (self.text or {}).get("format"))
         before = earlier.find(self.previous_response_id) if self.previous_response_id else ()
         items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input or []
         if not items:

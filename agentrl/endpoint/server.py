@@ -12,6 +12,7 @@ An error has the form of the API that was called.
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import secrets
 import sys
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 64 << 20
 MAX_CONNECTIONS = 1 << 15
+SURROGATE = rb"\ud"
+"""How the escapes of all surrogates begin, those of pairs too."""
 CLIENT_S = 600.0
 """How long the shared client waits for anything, connections included: the event loop of many agents is busy."""
 APIS: dict[str, type[Request]] = {
@@ -141,7 +144,8 @@ class Endpoint:
         call = episode.calls.call(ask, head, body)
         answer = await asyncio.shield(call.answer)
         if connection.is_closed:
-            raise refused("connection_closed", "the client closed the connection before it had the answer")
+            reason = "the client closed its side of the connection before it had the answer: keep it open until then"
+            raise refused("connection_closed", reason)
         call.is_delivered = True
         await episode.responder.deliver(answer)
         request.keep(ask, answer, episode.conversations)
@@ -195,6 +199,17 @@ async def _counted(ask: Ask, responder: Responder) -> Answer:
 
 def _request_of(api: type[Request], body: bytes) -> Request:
     try:
-        return msgspec.json.decode(body, type=api)
+        return _decoded(api, body)
     except (ValueError, RecursionError) as error:
         invalid(f"the body is not what this API takes: {error}")
+
+
+def _decoded(api: type[Request], body: bytes) -> Request:
+    r"""Decode a body. Lone surrogates (`\ud800`), which JSON can express and msgspec refuses, become `?`."""
+    try:
+        return msgspec.json.decode(body, type=api)
+    except msgspec.DecodeError:
+        if SURROGATE not in body.lower():
+            raise
+    whole = json.dumps(json.loads(body.decode()), ensure_ascii=False).encode(errors="replace")
+    return msgspec.json.decode(whole, type=api)

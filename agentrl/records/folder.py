@@ -74,9 +74,10 @@ class RunFolder:
         """Every training trajectory (a TrajectoryStore)."""
         return self.path / "trajectories"
 
-    def replies(self, worker: int) -> Path:
-        """Return what the roles replied to the episodes of a rollout worker (Replies)."""
-        return self.path / "roles" / f"{worker}.sqlite"
+    @property
+    def replies(self) -> Path:
+        """What the roles replied to the episodes of each rollout worker (ReplyFiles)."""
+        return self.path / "roles"
 
     def evaluated(self, step: int) -> Path:
         """Return the trajectories of the evaluation after `step` (a TrajectoryStore)."""

@@ -11,8 +11,11 @@ import httpx
 
 from agentrl.errors import ConfigError
 
-BUSY = (429, 502, 503, 504)
-"""Statuses of a server that will answer later: such a request is sent again until its deadline."""
+BUSY = (425, 429, 502, 503, 504, *range(520, 525), 529)
+"""Statuses of a server that will answer later: such a request is sent again until its deadline.
+
+Beside those of HTTP, 520 to 524 are Cloudflare's for a server that it does not reach, 529 is Anthropic's "overloaded".
+"""
 UNSURE, MOST_UNSURE = (408, 409, 500), 3
 """Statuses of a failure that may have passed, or may be due to the request: it is sent so often in all."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0

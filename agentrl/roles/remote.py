@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from agentrl.endpoint import Ask
 from agentrl.endpoint.chat import message_of, written
+from agentrl.endpoint.content import TEXTS
 from agentrl.errors import RoleError
-from agentrl.roles.poster import AskError, Poster, checked_urls, with_path
-from agentrl.roles.replies import Replies, key_of
+from agentrl.roles.poster import MAX_SHOWN, AskError, Poster, checked_urls, with_path
+from agentrl.roles.replies import Replies, ReplyFiles, key_of
 from agentrl.roles.role import RoleReply
 from agentrl.roles.spec import RoleSpec
 from agentrl.serving import RequestError
-from agentrl.types import Message, text_of
+from agentrl.types import Message, as_unicode, text_of
 
 CHAT_PATH = "/chat/completions"
 CUT, FILTERED = "length", "content_filter"
 """Why a reply ended that is not whole."""
+MESSAGE = "choices[0].message"
+THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+"""Types of content parts with what a model thought before its reply."""
 CHARACTERS_PER_TOKEN = 4
 """For servers that do not say how many tokens they used."""
 MAX_COUNT = 1 << 53
@@ -37,13 +41,13 @@ class _Asking:
 
 
 class RemotePlayer:
-    """Asks the endpoint of one role. Equal requests are made once; `share` processes share its limits."""
+    """Asks the endpoint of one role. Equal requests are made once; the workers of a run share its limits."""
 
-    def __init__(self, spec: RoleSpec, replies: Replies, share: int = 1) -> None:
+    def __init__(self, spec: RoleSpec, replies: Replies) -> None:
         keys = self._keys = spec.keys
         name = self._name = spec.name
-        self._replies, self._share = replies, share
-        self._slots = asyncio.Semaphore(max(1, keys.concurrency // share))
+        self._replies = replies
+        self._slots = asyncio.Semaphore(max(1, keys.concurrency // replies.files.workers))
         urls = with_path(checked_urls(keys.url or "", f"role {name}"), CHAT_PATH)
         self._endpoint = " ".join((keys.model, *sorted(set(urls))))
         self._poster = Poster(urls, spec.api_key, keys.timeout_s, keys.concurrency)
@@ -56,7 +60,9 @@ class RemotePlayer:
             key = key_of(self._endpoint, body)
         except (ValueError, OverflowError) as error:
             raise RoleError(f"the role {self._name}: what it is asked cannot be written as JSON: {error}") from error
-        if found := self._replies.get(key):
+        with self._named():
+            found = self._replies.get(key)
+        if found:
             return replace(found, is_cached=True)
         is_first = key not in self._asking
         if is_first:
@@ -105,18 +111,25 @@ class RemotePlayer:
         async with self._connection() as ends_at:
             self._check_budget()
             reply = await self._post(body, ends_at)
-            try:
+            with self._named():
                 self._replies.put(key, reply, self._endpoint)
-            except RoleError as error:
-                raise RoleError(f"the role {self._name}: {error}") from error
             return reply
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except RoleError as error:
+            raise RoleError(f"the role {self._name}: {error}") from error
+
     def _check_budget(self) -> None:
-        budget = self._keys.token_budget // self._share
-        if self._keys.token_budget and self._replies.used(self._endpoint) >= budget:
+        budget = self._keys.token_budget
+        with self._named():
+            is_used = budget > 0 and self._replies.used(self._endpoint) >= budget
+        if is_used:
             raise RoleError(
                 f"the role {self._name} has used the tokens that the run may spend on {self._keys.model} at "
-                f"{self._poster.url}: raise roles.{self._name}.token_budget ({self._keys.token_budget}) and resume"
+                f"{self._poster.url}: raise roles.{self._name}.token_budget ({budget}) and resume"
             )
 
     @asynccontextmanager
@@ -138,9 +151,16 @@ class RemotePlayer:
             self._slots.release()
 
     async def _post(self, body: dict[str, Any], ends_at: float) -> RoleReply:
+        """Return the reply to a request. The tokens of an answer that is no reply are counted here."""
         left_s = ends_at - asyncio.get_running_loop().time()
         try:
-            return _read(await self._poster.post(body, round(left_s, 1)), body)
+            answer = await self._poster.post(body, round(left_s, 1))
+            try:
+                return _read(answer, body)
+            except (AskError, RequestError):
+                with self._named():
+                    self._replies.count(self._endpoint, sum(_tokens(answer, body)))
+                raise
         except (AskError, RequestError) as error:
             raise RoleError(f"the role {self._name}: {error}") from error
 
@@ -148,18 +168,18 @@ class RemotePlayer:
 class Players:
     """The endpoints that one process asks: each is made once, for all environments that share it."""
 
-    def __init__(self, path: Path | None = None, share: int = 1) -> None:
-        """`path` is the file of the replies; `share` is the number of processes that share the limits of a role."""
-        self._path, self._share = path, share
+    def __init__(self, files: ReplyFiles | None = None, worker: int = 0) -> None:
+        """`files` are those of the run, of which this process is a worker; without them replies are in memory."""
+        self._files, self._worker = files, worker
         self._replies: Replies | None = None
         self._players: dict[RoleSpec, RemotePlayer] = {}
 
     def of(self, spec: RoleSpec) -> RemotePlayer:
         """Return the player of a role that has a url."""
         if self._replies is None:
-            self._replies = Replies(self._path)
+            self._replies = Replies(self._files, self._worker)
         if spec not in self._players:
-            self._players[spec] = RemotePlayer(spec, self._replies, self._share)
+            self._players[spec] = RemotePlayer(spec, self._replies)
         return self._players[spec]
 
     async def aclose(self) -> None:
@@ -181,18 +201,41 @@ def _written(message: Message) -> dict[str, Any]:
 def _read(answer: Any, body: dict[str, Any]) -> RoleReply:
     """Return the reply in a chat completion. Raises AskError if there is none."""
     try:
-        choice, usage = answer["choices"][0], answer.get("usage") or {}
-        message = message_of({**choice["message"], "role": "assistant"}, "choices[0].message")
-        ended = choice.get("finish_reason")
-        counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    except (LookupError, TypeError, AttributeError) as error:
-        raise AskError(f"it answered without choices[0].message: {error!r}") from None
+        choice = answer["choices"][0]
+        given, ended = choice["message"], choice.get("finish_reason")
+        content = given.get("content")
+    except (LookupError, TypeError, AttributeError):
+        shown = as_unicode(json.dumps(answer, ensure_ascii=False))[:MAX_SHOWN]
+        raise AskError(f"it answered without choices[0].message: {shown}") from None
     if ended == FILTERED:
         raise AskError("it withheld its answer or a part of it (finish_reason content_filter)")
-    lengths = sum(len(one["content"] or "") for one in body["messages"]), len(text_of(message))
-    guessed = [length // CHARACTERS_PER_TOKEN for length in lengths]
-    prompt, reply = (_count(count, guess) for count, guess in zip(counts, guessed, strict=True))
+    message = message_of({**given, "role": "assistant", "content": _without_thoughts(content)}, MESSAGE)
+    prompt, reply = _tokens(answer, body, text_of(message))
     return RoleReply(message, prompt, reply, is_cut=ended == CUT)
+
+
+def _without_thoughts(content: Any) -> Any:
+    """Return the content of a message without its thoughts. Raises AskError for a part that is no text either."""
+    if content is None or isinstance(content, str):
+        return content
+    given = content if isinstance(content, list) else [content]
+    parts = [part if isinstance(part, dict) else {"type": type(part).__name__} for part in given]
+    parts = [part for part in parts if part.get("type") not in THOUGHTS]
+    for part in parts:
+        if part.get("type") not in tuple(TEXTS):
+            raise AskError(f"its {MESSAGE} has a part of type {part.get('type')!r}, which is no text")
+    return parts
+
+
+def _tokens(answer: Any, body: dict[str, Any], text: str = "") -> tuple[int, int]:
+    """Return the tokens of a prompt and of its answer with `text`; none if a model was not asked."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    counts = usage if isinstance(usage, dict) else {}
+    if not counts and not (isinstance(answer, dict) and answer.get("choices")):
+        return 0, 0
+    lengths = sum(len(one["content"] or "") for one in body["messages"]), len(text)
+    prompt, reply = (length // CHARACTERS_PER_TOKEN for length in lengths)
+    return _count(counts.get("prompt_tokens"), prompt), _count(counts.get("completion_tokens"), reply)
 
 
 def _count(given: Any, guess: int) -> int:

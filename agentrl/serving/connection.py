@@ -93,7 +93,7 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """True if the client has closed its side: nobody reads the response."""
+        """True if the client has closed its side: it sends no more, and it may be gone."""
         return self._reader.at_eof()
 
     async def respond(

@@ -61,6 +61,20 @@ async def test_results_of_tools_come_before_the_text_of_their_message() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (5, "messages[0] has a part of type 'int': this endpoint takes text"),
+        (0, "messages[0] has a part of type 'int': this endpoint takes text"),
+        ({}, "messages[0] has a part of type None: this endpoint takes text"),
+        ([{"type": "text", "text": 5}], "messages[0] has a part of type 'text' whose text is no string"),
+    ],
+)
+async def test_content_of_another_type_is_refused_by_its_type(content: Any, why: str) -> None:
+    (answer,) = await answers({"messages": [{"role": "user", "content": content}]})
+    assert answer["error"]["message"] == why
+
+
 async def test_errors_have_the_types_of_the_api() -> None:
     prefilled = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "{"}]}
     long = {"messages": [{"role": "user", "content": "hi " * 500}]}

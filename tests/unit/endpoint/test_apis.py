@@ -355,6 +355,36 @@ async def test_a_form_that_needs_a_mask_is_refused_and_plain_text_is_not(
     assert (trajectory.error, len(heard.calls), trajectory.turns) == ("", 1, 1)
 
 
+@pytest.mark.parametrize(("speaker", "change"), MASKED)
+async def test_a_form_of_the_answer_of_a_role_is_refused_without_a_word_about_training(
+    speaker: Speaker, change: dict[str, Any]
+) -> None:
+    async def formal(caller: Caller) -> None:
+        response = await caller.post(speaker.body([user("hi")]) | change | {"model": "judge"})
+        assert response.status_code == 400
+        why = speaker.error(response.json())["message"]
+        assert ("a role takes messages, and no form of its answer" in why, "trained" in why) == (True, False)
+        await caller.ask(user("hi"))
+
+    trajectory, _ = await play(speaker, formal)
+    assert (trajectory.error, trajectory.turns) == ("", 1)
+
+
+@each_api
+async def test_half_a_surrogate_pair_in_a_request_is_a_question_mark(speaker: Speaker) -> None:
+    async def halved(caller: Caller) -> None:
+        key = {"authorization": f"Bearer {caller.model.api_key}"}
+        body = json.dumps({"model": "policy", **speaker.body([user("hi \ud800 \U0001f600 \\ud800")])})
+        response = await caller.http.post(caller.root + speaker.path, content=body, headers=key)
+        assert (response.status_code, "\\ud83d" in body) == (200, True), response.text
+        cut = await caller.http.post(caller.root + speaker.path, content=body[:-1], headers=key)
+        assert (cut.status_code, "the body is not what this API takes" in cut.text) == (400, True)
+
+    trajectory, _ = await play(speaker, halved)
+    assert trajectory.error == ""
+    assert trajectory.messages[0]["content"] == "hi ? \U0001f600 \\ud800"
+
+
 @each_api
 async def test_content_other_than_text_and_no_content_are_refused(speaker: Speaker) -> None:
     async def wrong(caller: Caller) -> None:

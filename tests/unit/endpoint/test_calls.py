@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import count
 
 import httpx
@@ -75,6 +76,13 @@ async def test_requests_that_differ_or_are_no_retries_are_calls_of_their_own() -
     assert await said(calls.call(ASK, keyed, b"same").answer) == "3"
 
 
+async def test_a_retry_at_another_path_is_a_call_of_its_own() -> None:
+    calls = Calls(responder := Numbering())
+    responder.released.set()
+    chat, messages = (Head("POST", f"/v1/{path}", RETRY.headers) for path in ("chat/completions", "messages"))
+    assert [await said(calls.call(ASK, head, b"same").answer) for head in (chat, messages, chat)] == ["0", "1", "0"]
+
+
 async def test_the_end_of_an_episode_ends_its_calls() -> None:
     calls = Calls(Numbering())
     call = calls.call(ASK, FIRST, b"same")
@@ -97,6 +105,34 @@ async def test_a_handler_that_fails_is_an_answer_and_a_line_in_the_log(caplog: p
         answers = [await client.get(f"http://127.0.0.1:{port}/x") for _ in range(2)]
     assert [(answer.status_code, answer.json()["error"]["type"]) for answer in answers] == [(500, "internal")] * 2
     assert "ValueError: /x is not served" in caplog.text
+
+
+class HalfClosing(AgentEnv):
+    """Closes its side of the connection after the request."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, 0)]
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> str:
+        body = json.dumps({"model": model.name, "messages": [{"role": "user", "content": "hi"}]})
+        url = httpx.URL(model.base_url)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {model.api_key}\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.write_eof()
+        answer = (await reader.read()).decode()
+        writer.close()
+        await model.ask("hi")
+        return answer
+
+    @reward
+    def told(self, ctx: Context) -> float:
+        return float("its side of the connection before it had the answer: keep it open" in ctx.result)
+
+
+def test_a_client_that_closes_its_side_before_the_answer_reads_why_it_gets_none() -> None:
+    (episode,) = play(HalfClosing(), ["one", "two"])
+    assert episode.reward == 1.0
 
 
 class Impatient(AgentEnv):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
 from agentrl.config.schema import RoleKeys
 from agentrl.endpoint import Ask
-from agentrl.errors import RoleError
-from agentrl.roles import RoleReply
+from agentrl.errors import RoleError, RunError
+from agentrl.roles import RoleReply, replies
 from agentrl.roles.remote import Players, RemotePlayer
+from agentrl.roles.replies import Replies, ReplyFiles
 from agentrl.roles.spec import RoleSpec
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
 from tests.unit.reward_models.test_client import answering
@@ -34,10 +36,10 @@ USED = {"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34}
 
 @asynccontextmanager
 async def endpoint(
-    *answers: tuple[int, bytes] | None, path: Path | None = None, share: int = 1, **keys: Any
+    *answers: tuple[int, bytes] | None, files: ReplyFiles | None = None, worker: int = 0, **keys: Any
 ) -> AsyncIterator[tuple[RemotePlayer, list[bytes]]]:
     async with answering(*answers) as (url, asked):
-        players = Players(path, share)
+        players = Players(files, worker)
         given: dict[str, Any] = {"url": f"{url}/v1", "model": "qwen", "timeout_s": 60.0, **keys}
         spec = RoleSpec("judge", RoleKeys(**given), "secret")
         try:
@@ -99,21 +101,22 @@ async def test_above_temperature_0_each_seed_is_another_request() -> None:
 
 async def test_replies_outlive_the_process(tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    path = tmp_path / "roles" / "0.sqlite"
-    async with endpoint(said(None, "length", USED, tool_calls=[call]), path=path) as (player, _):
+    files = ReplyFiles.begun(tmp_path / "roles", 1)
+    async with endpoint(said(None, "length", USED, tool_calls=[call]), files=files) as (player, _):
         reply, url = await player.answer(HELLO, 0), at(player)
     assert (reply.is_cut, reply.message["tool_calls"][0]["function"]["arguments"]) == (True, {"a": 1})
-    async with endpoint(path=path, url=url, timeout_s=0.3) as (player, _):  # nobody is there any more
+    files = ReplyFiles.begun(tmp_path / "roles", 1)
+    async with endpoint(files=files, url=url, timeout_s=0.3) as (player, _):  # nobody is there any more
         again = await player.answer(HELLO, 0)
     assert (again.message, again.is_cut, again.is_cached) == (reply.message, True, True)
 
 
 async def test_a_run_spends_no_more_tokens_than_it_may_on_either_side_of_a_resume(tmp_path: Path) -> None:
     async with answering(said("yes", usage=USED)) as (url, asked):
-        limits: Any = {"url": url, "path": tmp_path / "0.sqlite", "token_budget": 40, "temperature": 1.0}
-        async with endpoint(**limits) as (player, _):
+        limits: Any = {"url": url, "token_budget": 40, "temperature": 1.0}
+        async with endpoint(**limits, files=ReplyFiles.begun(tmp_path, 1)) as (player, _):
             await player.answer(HELLO, 1)
-        async with endpoint(**limits) as (player, _):
+        async with endpoint(**limits, files=ReplyFiles.begun(tmp_path, 1)) as (player, _):
             await player.answer(HELLO, 2)
             with pytest.raises(RoleError, match=r"used the tokens .* raise roles.judge.token_budget \(40\) and resume"):
                 await player.answer(HELLO, 3)
@@ -170,9 +173,12 @@ async def test_a_server_that_does_not_count_tokens_is_estimated(usage: Any) -> N
         ((200, b"<html>"), "not JSON"),
         (said("I would", "content_filter"), "withheld its answer"),
         ((200, b"{}"), "answered without choices"),
+        ((200, b'{"error": {"message": "no quota is left"}}'), "answered without choices.*no quota is left"),
         ((200, b"[]"), "answered without choices"),
         ((200, b'{"choices": [{"message": null}]}'), "answered without choices"),
-        ((200, b'{"choices": [{"message": {"content": [{"type": "image"}]}}]}'), "a part of type 'image'"),
+        ((200, b'{"choices": [{"message": {"content": [{"type": "image"}]}}]}'), "a part of type 'image', which is no"),
+        ((200, b'{"choices": [{"message": {"content": [{"type": {}}, 5]}}]}'), "a part of type {}, which is no text"),
+        ((200, b'{"choices": [{"message": {"content": 5}}]}'), "a part of type 'int', which is no text"),
     ],
 )
 async def test_an_answer_without_a_reply_is_an_error_and_is_not_kept(answer: tuple[int, bytes], reason: str) -> None:
@@ -193,10 +199,35 @@ async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
     assert len(asked) == 2
 
 
-async def test_an_endpoint_that_is_away_for_a_moment_is_asked_again() -> None:
-    async with endpoint(None, (503, b""), said("yes")) as (player, asked):
+@pytest.mark.parametrize("status", [425, 429, 503, 520, 524, 529])
+async def test_an_endpoint_that_is_away_for_a_moment_is_asked_again(status: int) -> None:
+    async with endpoint(None, (status, b""), said("yes")) as (player, asked):
         assert text_of((await player.answer(HELLO, 0)).message) == "yes"
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("kind", ["thinking", "redacted_thinking", "reasoning"])
+async def test_the_thoughts_of_a_model_are_no_part_of_its_reply(kind: str) -> None:
+    parts = [{"type": kind, "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}]
+    choice = {"message": {"role": "assistant", "content": parts}}
+    async with endpoint((200, json.dumps({"choices": [choice]}).encode())) as (player, _):
+        assert (await player.answer(HELLO, 0)).message == Message(role="assistant", content="yes")
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        (said("I would", "content_filter", USED), 34),
+        (said("I would", "content_filter"), 1),
+        ((200, json.dumps({"error": "x", "usage": USED}).encode()), 34),
+        ((200, b'{"error": "x"}'), 0),
+    ],
+)
+async def test_the_tokens_of_an_answer_that_is_no_reply_are_used(answer: tuple[int, bytes], tokens: int) -> None:
+    async with endpoint(answer) as (player, _):
+        with pytest.raises(RoleError, match=r"withheld|without choices"):
+            await player.answer(HELLO, 0)
+        assert player._replies.used(player._endpoint) == tokens
 
 
 @asynccontextmanager
@@ -247,15 +278,86 @@ async def test_a_request_ends_when_nobody_waits_for_it_any_more() -> None:
         assert {task for task in asyncio.all_tasks() - before if "listen" not in repr(task)} == set()
 
 
-async def test_the_processes_of_a_run_share_the_connections_and_the_budget() -> None:
-    async with endpoint(said("yes", usage=USED), share=4, concurrency=8, token_budget=100, temperature=1.0) as (
-        player,
-        _,
+async def spent(url: str, files: ReplyFiles, budget: int, order: Sequence[int]) -> list[RoleReply]:
+    """The replies that workers of a run get, asked one after another in this order until the budget is used."""
+    keys = RoleKeys(url=url, model="m", concurrency=8, token_budget=budget, temperature=1.0)
+    all_players = [Players(files, worker) for worker in range(files.workers)]
+    workers = [players.of(RoleSpec("judge", keys)) for players in all_players]
+    assert {worker._slots._value for worker in workers} == {8 // files.workers}
+    given = []
+    with suppress(RoleError):
+        for seed, worker in enumerate(order):
+            given.append(await workers[worker].answer(HELLO, seed))
+    await asyncio.gather(*(players.aclose() for players in all_players))
+    return given
+
+
+@pytest.mark.parametrize("order", [[0] * 9, [0, 1, 2, 3] * 2, [3, 3, 1, 1, 1, 1]])
+async def test_the_budget_is_one_of_all_workers_however_they_divide_the_calls(order: list[int], tmp_path: Path) -> None:
+    async with answering(said("yes", usage=USED)) as (url, asked):
+        assert len(await spent(url, ReplyFiles.begun(tmp_path, 4), 100, order)) == len(asked) == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 3)])
+async def test_a_resume_with_another_number_of_workers_has_the_replies_and_the_rest_of_the_budget(
+    before: int, after: int, tmp_path: Path
+) -> None:
+    async with answering(said("yes", usage=USED)) as (url, asked):
+        assert len(await spent(url, ReplyFiles.begun(tmp_path, before), 68, [0, before - 1, 0])) == 2
+        again = await spent(url, ReplyFiles.begun(tmp_path, after), 102, [after - 1, 0, after - 1, 0])
+    assert [reply.is_cached for reply in again] == [True, True, False]
+    assert len(asked) == 3
+
+
+async def test_a_worker_that_is_started_again_in_the_same_run_has_what_it_had(tmp_path: Path) -> None:
+    files = ReplyFiles.begun(tmp_path, 2)
+    async with answering(said("yes", usage=USED)) as (url, _):
+        assert len(await spent(url, files, 34, [1, 1])) == 1
+        assert [reply.is_cached for reply in await spent(url, files, 34, [1])] == [True]
+        (tmp_path / "1-1.used").unlink()  # the process ended before it was written
+        assert [reply.is_cached for reply in await spent(url, files, 34, [1, 0])] == [True]
+
+
+async def test_replies_of_a_process_that_was_killed_are_found(tmp_path: Path) -> None:
+    async with answering(said("yes", usage=USED)) as (url, _):
+        async with endpoint(url=url, files=ReplyFiles.begun(tmp_path / "run", 1)) as (player, _):
+            await player.answer(HELLO, 0)
+            copytree(tmp_path / "run", tmp_path / "killed")
+        files = ReplyFiles.begun(tmp_path / "killed", 1)
+        async with endpoint(url=url, files=files) as (player, _):
+            assert (await player.answer(HELLO, 0)).is_cached
+    assert list(files.spent.values()) == [34]
+
+
+async def test_files_of_earlier_versions_are_those_of_an_earlier_start(tmp_path: Path) -> None:
+    async with answering(said("yes", usage=USED)) as (url, _):
+        await spent(url, ReplyFiles.begun(tmp_path, 1), 34, [0])
+        (tmp_path / "1-0.sqlite").rename(tmp_path / "7.sqlite")
+        files = ReplyFiles.begun(tmp_path, 1)
+        assert (files.of(0), list(files.spent.values())) == (tmp_path / "8-0.sqlite", [34])
+        assert [reply.is_cached for reply in await spent(url, files, 34, [0, 0])] == [True]
+
+
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "1-0.sqlite").write_bytes(b"garbage" * 1000)
+    with pytest.raises(
+        RunError, match=r"cannot open .*/1-0\.sqlite, .*: file is not a database; move it away and resum"
     ):
-        assert player._slots._value == 2
-        await player.answer(HELLO, 0)
-        with pytest.raises(RoleError, match="token_budget"):
-            await player.answer(HELLO, 1)
+        ReplyFiles.begun(tmp_path, 1)
+    with pytest.raises(RunError, match=r"cannot open .*/1-0\.sqlite"):
+        Replies(ReplyFiles(tmp_path))
+    with pytest.raises(RunError, match=r"cannot open .*/x/1-0\.sqlite"):
+        Replies(ReplyFiles(tmp_path / "1-0.sqlite" / "x"))
+
+
+def test_a_file_that_another_process_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "LOCK_S", 0.1)
+    files = ReplyFiles(tmp_path)
+    held = Replies(files)
+    with pytest.raises(RunError, match=r"cannot open .*/1-0\.sqlite, .* locked; another process has it"):
+        Replies(files)
+    held.close()
+    Replies(files).close()
 
 
 def test_the_key_of_an_endpoint_is_not_shown() -> None:

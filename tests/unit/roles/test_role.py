@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -159,6 +160,31 @@ async def test_the_randomness_of_a_role_is_that_of_its_episode() -> None:
 
     assert await seeds("0/train/0/0") == await seeds("0/train/0/0")
     assert len({*await seeds("0/train/0/0"), *await seeds("0/train/0/1")}) == 6
+
+
+@pytest.mark.parametrize("score", [10, 0.1234567, 1e-5, 1234567, 1e20, -3.3333333333, -0.5])
+async def test_a_stand_in_gives_exactly_the_score_it_means(score: float) -> None:
+    judge, _ = role(lambda messages: verdict(messages, score), retries=0)
+    assert (await judge.score("?", bounds=(-9, 1e21), answer="42")).value == score
+
+
+@pytest.mark.parametrize(("bounds", "written"), [((0, 1e6), "0 to 1000000"), ((-1e-7, 2.5), "-0.0000001 to 2.5")])
+async def test_a_judge_may_give_the_bounds_as_they_are_written(bounds: tuple[float, float], written: str) -> None:
+    for value, text in zip(bounds, written.split(" to "), strict=True):
+        judge, player = role(lambda messages, text=text: verdict(messages, 1)[:-1] + text, retries=0)  # type: ignore[misc]
+        assert (await judge.score("?", bounds=bounds, answer="42")).value == value
+        assert f"a number from {written} in place of N" in text_of(player.asked[0][0])
+
+
+@pytest.mark.parametrize("text", [None, 5, b"x"])
+async def test_a_text_that_is_none_is_refused_by_its_name(text: Any) -> None:
+    judge, _ = role(lambda _: "")
+    with pytest.raises(ConfigError, match=r"the text 'answer' of a prompt is .*: give a str"):
+        await judge.score("?", reference="42", answer=text)
+    with pytest.raises(ConfigError, match="the text 'question' of a prompt is"):
+        await judge.score(text, answer="42")
+    with pytest.raises(ConfigError, match="the text 'answer' of a prompt is"):
+        fenced(answer=text)
 
 
 async def test_bounds_in_the_wrong_order_are_refused() -> None:
