@@ -88,7 +88,7 @@ class Poster:
                     pause_s = min(2 * pause_s, MAX_PAUSE_S)
         except TimeoutError:
             raise AskError(f"{self.url} gave no answer within {timeout_s:g} s ({failure})") from None
-        except (httpx.InvalidURL, httpx.HTTPError) as error:
+        except (httpx.InvalidURL, httpx.HTTPError, ValueError) as error:  # ValueError: NaN has no JSON
             raise AskError(f"{self.url}: {type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:

@@ -199,6 +199,14 @@ async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
     assert len(asked) == 2
 
 
+async def test_a_tool_with_a_number_that_json_lacks_is_an_error_of_the_role() -> None:
+    odd = ToolSpec(name="add", description="Add.", parameters={"default": float("nan")})
+    async with endpoint(said("never")) as (player, asked):
+        with pytest.raises(RoleError, match="the role judge: .*not JSON compliant"):
+            await player.answer(Ask(HELLO.messages, (odd,)), 0)
+    assert not asked
+
+
 @pytest.mark.parametrize("status", [425, 429, 503, 520, 524, 529])
 async def test_an_endpoint_that_is_away_for_a_moment_is_asked_again(status: int) -> None:
     async with endpoint(None, (status, b""), said("yes")) as (player, asked):
