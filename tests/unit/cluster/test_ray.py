@@ -100,6 +100,18 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
             Cluster("test", ProcessRegistry(Path()))
 
 
+def test_ray_is_left_if_it_cannot_reserve_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise ValueError("too small a share")
+
+    closed: list[bool] = []
+    monkeypatch.setattr(module, "Connection", lambda *_: SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(module, "placement_group", refuses)
+    with pytest.raises(ValueError, match="too small a share"):
+        Cluster("test", ProcessRegistry(Path()), [{"GPU": 1e-5}])
+    assert closed == [True]
+
+
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
     """The resources of a cluster that this process has joined."""
@@ -130,7 +142,9 @@ async def test_a_run_waits_for_the_machines_that_its_keys_name_and_says_so(joine
 async def test_machines_that_do_not_come_end_the_run_with_what_to_do(joined: dict[str, float]) -> None:
     joined["fast"] = 1.0
     cluster = Cluster("test", ProcessRegistry(Path()), nodes={"engine.nodes": "fast", "learner.nodes": "big"})
-    with pytest.raises(RunError, match=r"not ready within 0 s: no machine has the resource big \(learner.nodes\); start"):
+    with pytest.raises(
+        RunError, match=r"not ready within 0 s: no machine has the resource big \(learner.nodes\); start"
+    ):
         await cluster.ready(0.05)
 
 
