@@ -74,9 +74,10 @@ def make_algorithm(section: AlgorithmSection, run: RunShape | None = None) -> Al
     """Return the algorithm of a run. Raises ConfigError for keys that are wrong or have no effect."""
     cls = resolve(section.name)
     config = checked_options(cls.Config, section.options, "algorithm", cls.__name__)
-    algorithm: Algorithm = call_author(f"{cls.__name__} cannot be made", cls, config, run, at=cls.__init__)
+    made_at = cls.__init__ if defined_at(cls.__init__) else cls  # that of a dataclass is in no file
+    algorithm: Algorithm = call_author(f"{cls.__name__} cannot be made", cls, config, run, at=made_at)
     if vars(algorithm).get("config") is not config:
-        where = defined_at(cls.__init__)
+        where = defined_at(made_at)
         raise ConfigError(f"{cls.__name__}{where} loses its config: call super().__init__(config, run) in __init__")
     _refuse_idle(algorithm, section.options)
     algorithm.checked_loss()

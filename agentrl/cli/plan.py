@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentrl.cli import simulate
-from agentrl.cli.flags import MODEL, Parser, parse, whole
+from agentrl.cli.flags import MODEL, Parser, parse, positive, whole
 from agentrl.cluster.hardware import hardware
 from agentrl.config.loading import load
 from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, together
 from agentrl.config.resolve import resolve_run
+from agentrl.errors import ConfigError
 from agentrl.planning.fit import for_algorithm, shape_named
 from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
 from agentrl.planning.models import RunModels
@@ -20,6 +21,7 @@ from agentrl.planning.plan import PROMPT_TOKENS, Plan
 from agentrl.planning.remedy import Change, Remedy, fastest, remedies
 from agentrl.planning.table import json_of, text_of
 from agentrl.records.checkpoints import of_newest
+from agentrl.training.inputs import check_settings
 
 MEANING = """\
 Compute memory and seconds of the run that `agentrl train` would start with the same flags.
@@ -37,7 +39,13 @@ def run(words: list[str]) -> int:
     requested = for_algorithm(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own]))))
     machine = _machine(given)
     config = resolve_run(requested, machine)
-    plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens)
+    check_settings(config)
+    if (given.prompt_tokens or 0) >= (context := config.model.max_context):
+        raise ConfigError(
+            f"--prompt-tokens {given.prompt_tokens} leaves no room for an answer in model.max_context {context}: lower "
+            "the former or raise the latter"
+        )
+    plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens or PROMPT_TOKENS)
     if plan.fit is not Fit.FITS and (chosen := fastest(requested, machine, plan)):
         _print(given, chosen.plan, chosen.changes)
         return 0
@@ -56,10 +64,8 @@ def _options() -> Parser:
     own.add_argument("--nodes", type=whole(1), help="machines (1)")
     kinds = ", ".join(kind.name for kind in KINDS.values())
     own.add_argument("--gpu", type=kind_named, metavar="KIND", help=f"kind of GPU: {kinds} ({DEFAULT_KIND})")
-    own.add_argument("--gpu-memory", type=float, metavar="GIB", help="memory of a GPU (that of its kind)")
-    own.add_argument(
-        "--prompt-tokens", type=whole(1), default=PROMPT_TOKENS, help=f"tokens of a prompt ({PROMPT_TOKENS})"
-    )
+    own.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU (that of its kind)")
+    own.add_argument("--prompt-tokens", type=whole(1), help=f"tokens of a prompt ({PROMPT_TOKENS})")
     own.add_argument("--json", action="store_true", help="print bytes and seconds as JSON")
     return own
 

@@ -59,11 +59,11 @@ class HostAgents:
                 del self._agents[host]
             raise
 
-    def discard(self, host: str, name: str) -> None:
-        """Remove a bucket of a host, without waiting for it."""
+    def discard(self, host: str, name: str, *, is_source: bool = False) -> None:
+        """Remove a bucket of a host, without waiting for it. `is_source`: the learner staged it there."""
         agent = self._running(host)
         if agent is not None:
-            agent.begin("discard", name)
+            agent.begin("discard", name, is_source)
 
     def _running(self, host: str) -> ActorHandle | None:
         task = self._agents.get(host)
@@ -143,7 +143,7 @@ class _RelayedBucket:
         if self._source == node_address():
             self._bucket.discard()
         else:
-            self._agents.discard(self._source, self._bucket.path.name)
+            self._agents.discard(self._source, self._bucket.path.name, is_source=True)
 
     async def _read(self) -> Any:
         """Return a reference to the bytes, which stay in the object store of the source until they are asked for."""

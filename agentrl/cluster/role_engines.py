@@ -33,9 +33,7 @@ class RoleEngines:
         own = config.model_copy(
             update={
                 "model": config.model.model_copy(update={"name": name, "max_context": max_context}),
-                "engine": config.engine.model_copy(
-                    update={"count": 1, "tensor_parallel": 1, "pipeline_parallel": 1, "placement": "separate"},
-                ),
+                "engine": config.engine.alone,
                 "weights": config.weights.model_copy(update={"transfer": "shm"}),
                 "lora": LoraSection(),
             }

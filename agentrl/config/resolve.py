@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
-from agentrl.config.schema import MICRO_BATCH_TOKENS, Config, EngineSection, LoraSection, Section
-from agentrl.config.validate import counted, other_gpus, separate_gpus, transfer_of, validate
+from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
+from agentrl.config.validate import counted, most_ranks, other_gpus, separate_gpus, transfer_of, validate
 
 S = TypeVar("S", bound=Section)
 
@@ -73,12 +73,12 @@ def _arranged(config: Config, gpus: int, *, learns: bool) -> Config:
     Ranks that share micro-batches or weight matrices come in whole groups. A separate critic has as many ranks as the
     policy unless `critic.ranks` is set. A run that does not learn has no ranks.
     """
-    engine, learner, rollout = config.engine, config.learner, config.rollout
+    engine, learner = config.engine, config.learner
     size, free, group = engine.gpus, gpus - other_gpus(config), learner.sharers
-    most = group * max(1, rollout.prompts * rollout.group_size // learner.updates_per_batch)  # each needs a sample
+    most = max(group, most_ranks(config))
     count, ranks = engine.count, learner.ranks
     each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank
-    may_share = gpus > 0 and engine.placement != "separate" and rollout.max_staleness == 0
+    may_share = gpus > 0 and engine.placement != "separate" and config.rollout.max_staleness == 0
     would_wait = not (count or ranks) and free < (1 + each) * most
     are_few = free < max(1, count) * size + max(group, ranks) * each
     if not learns:
@@ -122,7 +122,7 @@ def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
         return _with(engine, placement=placement, kv_cache_gib=engine.kv_cache_gib or share_gib)
     is_separate = config.rollout.max_staleness > 0 or len(machine.gpus) >= separate_gpus(config)
     placement = engine.placement if engine.placement != "auto" else "separate" if is_separate else "colocate"
-    share = engine.gpu_memory_utilization or (0.45 if placement == "colocate" else 0.9)
+    share = engine.gpu_memory_utilization or SHARES[placement]
     return _with(engine, placement=placement, gpu_memory_utilization=share)
 
 

@@ -217,6 +217,10 @@ class ModelSection(Section):
     )
 
 
+SHARES: dict[Place, float] = {"colocate": 0.45, "separate": 0.9}
+"""The share of a GPU's memory that an engine uses, by its place."""
+
+
 class EngineSection(Section):
     """The sampling engines."""
 
@@ -252,6 +256,17 @@ class EngineSection(Section):
     def gpus(self) -> int:
         """The GPUs of each engine, of a section that may not be resolved."""
         return max(1, self.tensor_parallel) * self.pipeline_parallel
+
+    @property
+    def alone(self) -> EngineSection:
+        """The keys of the engine of a role or a judge: one, on a GPU that it has alone.
+
+        A share for engines that colocate is one beside a learner, and says nothing about that GPU.
+        """
+        is_shared = self.placement == "colocate"
+        share = SHARES["separate"] if is_shared else self.gpu_memory_utilization
+        one = {"count": 1, "tensor_parallel": 1, "pipeline_parallel": 1}
+        return self.model_copy(update={**one, "placement": "separate", "gpu_memory_utilization": share})
 
 
 class RolloutSection(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 
 from agentrl.config.keys import value_of
 from agentrl.config.machine import Machine
@@ -25,6 +26,13 @@ def validate(config: Config, machine: Machine) -> None:
         *_idle(config),
     ]
     if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def check_layout(config: Config) -> None:
+    """Raise ConfigError for numbers of processes and samples that no machine can run together."""
+    checks = _unequal, _overlapping, _rank_groups, _sequence_parallel, _tensor_parallel, _batch
+    if problems := [*chain.from_iterable(check(config) for check in checks)]:
         raise ConfigError("\n".join(problems))
 
 
@@ -99,12 +107,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         *most, last = _takers(config)
         takers = f"{', '.join(most)} and {last}" if most else last
         yield f"{takers} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
-    elif is_shared and engine.count * per_engine != learner.ranks:
-        yield (
-            f"{decided(config, 'engine')} lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
-            f"with {counted(per_engine, 'GPU')} each needs learner.ranks {engine.count * per_engine}, not "
-            f"{learner.ranks}; or set engine.placement separate"
-        )
+    elif unequal := [*_unequal(config)]:
+        yield from unequal
     elif per_engine > (largest := max((len(host.gpus) for host in machine.hosts), default=len(machine.gpus))):
         yield (
             f"an engine with engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} needs {per_engine} "
@@ -116,13 +120,40 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
             f"{engine.tensor_parallel}{_by_stages(engine)}, each on the GPUs of one machine, not for engine.count "
             f"{engine.count}: change one of them"
         )
-    if is_shared and config.rollout.max_staleness > 0:
-        yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
+    yield from _overlapping(config)
+    if config.reward.gpus > 1 and config.reward.gpus % 1:
+        whole = math.floor(config.reward.gpus)
+        yield (
+            f"reward.gpus {config.reward.gpus:g}: a process gets a share of one GPU, or whole ones: set it to {whole} "
+            f"or {whole + 1}"
+        )
+    if is_shared and learner.nodes not in ("", engine.nodes):
+        yield (
+            f"learner.nodes {learner.nodes} has no effect with {decided(config, 'engine')}: ranks are on the GPUs of "
+            f"engines. Set engine.nodes {learner.nodes} in its place"
+        )
     if transfer != transfer_of("cuda", engine, config.lora):
         what = "lora.publish adapter" if config.lora.publish == "adapter" else decided(config, "engine")
         yield f"weights.transfer {transfer} does not work with {what}: leave it out"
     if learner.offload and learner.stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
+
+
+def _unequal(config: Config) -> Iterator[str]:
+    """Engines and ranks that share GPUs, of which one has more than the other."""
+    engine, ranks, taken = config.engine, config.learner.ranks, config.engine.count * config.engine.gpus
+    if engine.placement == "colocate" and taken != ranks:
+        yield (
+            f"{decided(config, 'engine')} lets engines use the GPUs of all learner ranks: engine.count {engine.count} "
+            f"with {counted(engine.gpus, 'GPU')} each needs learner.ranks {taken}, not {ranks}; or set "
+            "engine.placement separate"
+        )
+
+
+def _overlapping(config: Config) -> Iterator[str]:
+    """Engines and ranks that share GPUs and would work at the same time."""
+    if config.engine.placement == "colocate" and config.rollout.max_staleness > 0:
+        yield "rollout.max_staleness above 0 samples during updates: set engine.placement separate"
 
 
 def _optimizer(config: Config, machine: Machine) -> Iterator[str]:
@@ -207,16 +238,18 @@ def _tensor_parallel(config: Config) -> Iterator[str]:
         )
 
 
-def check_heads(model: str, heads: int, kv_heads: int, ranks: int) -> None:
-    """Raise ConfigError unless so many ranks can divide a model's heads among each other in equal parts.
+def check_heads(
+    model: str, heads: int, kv_heads: int, sharers: int, key: str = "learner.sequence_parallel", who: str = "ranks"
+) -> None:
+    """Raise ConfigError unless so many sharers can divide a model's heads among each other in equal parts.
 
-    Fewer heads of keys and values than ranks are repeated, if the ranks are a multiple of them.
+    Fewer heads of keys and values than sharers are repeated, if the sharers are a multiple of them.
     """
-    if heads % ranks or (kv_heads % ranks and ranks % kv_heads):
-        known = [n for n in range(1, heads + 1) if not (heads % n or (kv_heads % n and n % kv_heads))]
+    known = [n for n in range(1, heads + 1) if not (heads % n or (kv_heads % n and n % kv_heads))]
+    if sharers not in known:
         raise ConfigError(
-            f"learner.sequence_parallel {ranks}: {model} has {counted(heads, 'attention head')} and "
-            f"{counted(kv_heads, 'key/value head')}, which {ranks} ranks cannot divide equally. "
+            f"{key} {sharers}: {model} has {counted(heads, 'attention head')} and "
+            f"{counted(kv_heads, 'key/value head')}, which {sharers} {who} cannot divide equally. "
             f"Possible are {', '.join(map(str, known))}"
         )
 
@@ -287,6 +320,8 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("critic.ranks", config.critic.placement != "separate", "critic.placement separate"),
         ("critic.nodes", config.critic.placement != "separate", "critic.placement separate"),
+        ("scorers.nodes", config.scorers.placement != "separate", "scorers.placement separate"),
+        ("reward.nodes", not config.reward.served, "a reward model that the run serves"),
         ("scorers.offload", on_cpu, "a GPU"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
@@ -301,6 +336,12 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
     return "ipc" if engine.placement == "colocate" else "nccl"
 
 
+def most_ranks(config: Config) -> int:
+    """Return how many learner ranks a batch has samples for: each group of ranks needs one for each update."""
+    samples, learner = config.rollout.prompts * config.rollout.group_size, config.learner
+    return learner.sharers * (samples // learner.updates_per_batch)
+
+
 def separate_gpus(config: Config) -> int:
     """Return the GPUs that engines and learner need when they share none."""
     return config.learner.ranks + config.engine.count * config.engine.gpus + other_gpus(config)
@@ -310,7 +351,14 @@ def other_gpus(config: Config) -> int:
     """Return the GPUs of reward models, of roles and judges, and of scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
-    return math.ceil(len(config.reward.served) * config.reward.gpus) + others
+    return _reward_gpus(len(config.reward.served), config.reward.gpus) + others
+
+
+def _reward_gpus(models: int, each: float) -> int:
+    """Return the GPUs of served reward models: a share of a GPU is one of a single GPU, which holds as many as fit."""
+    if each >= 1:
+        return math.ceil(models * each)
+    return math.ceil(models / math.floor(1 / each + 1e-9)) if each else 0
 
 
 def _takers(config: Config) -> Iterator[str]:

@@ -44,9 +44,9 @@ class Load:
     def of(cls, config: Config, prompt_tokens: int) -> Load:
         """Return the load of a configuration whose prompts have that many tokens; every response is of full length."""
         rollout = config.rollout
-        room = max(1, config.model.max_context - prompt_tokens)
-        response = min(room, rollout.max_tokens * max(1, rollout.max_turns))
-        return cls(rollout.prompts, rollout.prompts * rollout.group_size, prompt_tokens, response)
+        prompt = min(prompt_tokens, config.model.max_context - 1)
+        response = min(config.model.max_context - prompt, rollout.max_tokens * max(1, rollout.max_turns))
+        return cls(rollout.prompts, rollout.prompts * rollout.group_size, prompt, response)
 
     @property
     def learned(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentrl.config.machine import GIB
 from agentrl.config.schema import EngineSection, LoraSection
-from agentrl.planning.need import Item, total, used
+from agentrl.planning.need import Item, Need, Phase, total, used
 from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
 
 CONTEXT = int(0.75 * GIB)
@@ -78,6 +78,17 @@ def cache(engine: ServedModel, gpu_bytes: int) -> Item:
     return Item("KV cache", max(least, share(engine, gpu_bytes) - total(fixed(engine))))
 
 
+def starting(engine: ServedModel, device: str, count: int, gpu_bytes: int) -> Need:
+    """Return the least that vLLM needs to start, in what it is given: a share of each GPU, a KV cache on a CPU."""
+    sequence, section = Item("KV cache of one sequence", engine.kv_bytes * engine.max_context), engine.section
+    if engine.is_on_gpu:
+        limit = f"engine.gpu_memory_utilization {section.gpu_memory_utilization:g} leaves the engine"
+        items, most = (*fixed(engine), sequence), share(engine, gpu_bytes)
+        return Need(f"{device}'s share", count, Phase.START, items, most, limit)
+    limit = f"engine.kv_cache_gib {section.kv_cache_gib:g} leaves the engine"
+    return Need(f"{device}'s KV cache", count, Phase.START, (sequence,), int(section.kv_cache_gib * GIB), limit)
+
+
 def awake(engine: ServedModel, gpu_bytes: int) -> tuple[Item, ...]:
     """Return what one device of an engine holds while it samples."""
     return used(*fixed(engine), cache(engine, gpu_bytes))
@@ -87,3 +98,9 @@ def asleep(engine: ServedModel) -> tuple[Item, ...]:
     """Return what is left on a GPU while its learner rank works."""
     names = ("CUDA graphs", "CUDA context")
     return tuple(item for item in fixed(engine) if item.name in names)
+
+
+def kept_asleep(engine: ServedModel) -> tuple[Item, ...]:
+    """Return what an engine that sleeps keeps in CPU memory: weights under adapters, which no publication brings."""
+    is_kept = engine.lora.publish == "adapter"
+    return used(Item("engine's weights", engine.width * engine.shape.parameters * is_kept))

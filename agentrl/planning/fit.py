@@ -62,7 +62,7 @@ def _too_little(need: Need) -> str:
     largest = sorted(need.items, key=lambda item: -item.nbytes)[:4]
     items = ", ".join(f"{item.name} {item.nbytes / GIB:.1f}" for item in largest)
     return (
-        f"{need.device}: {need.phase.value} needs {need.nbytes / GIB:.1f} GiB, and the device has "
+        f"{need.device}: {need.phase.value} needs {need.nbytes / GIB:.1f} GiB, and {need.limit} "
         f"{need.capacity / GIB:.1f} GiB ({items})"
     )
 

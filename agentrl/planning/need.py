@@ -47,6 +47,8 @@ class Need:
     phase: Phase
     items: tuple[Item, ...]
     capacity: int
+    limit: str = "the device has"
+    """What `capacity` is, for a message."""
 
     @property
     def nbytes(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from agentrl.config.machine import GIB
 from agentrl.config.schema import Config, LoraSection
 from agentrl.config.validate import ENGINE_GIB, RANK_GIB, WORKER_GIB
-from agentrl.planning.engine import CONTEXT, ServedModel, asleep, awake
+from agentrl.planning.engine import CONTEXT, ServedModel, asleep, awake, kept_asleep, starting
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, Need, Phase, total, used
@@ -30,8 +30,7 @@ def engine_of(config: Config, models: RunModels) -> ServedModel:
 
 def _role_engine(config: Config, shape: ModelShape, context: int) -> ServedModel:
     """Return the engine of a model that plays a role or judges (cluster/role_engines.py)."""
-    section = config.engine.model_copy(update={"count": 1, "tensor_parallel": 1, "pipeline_parallel": 1})
-    return ServedModel(shape, section, LoraSection(), width_of(config), context, config.device == "cuda")
+    return ServedModel(shape, config.engine.alone, LoraSection(), width_of(config), context, config.device == "cuda")
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -41,14 +40,14 @@ def _role_engine(config: Config, shape: ModelShape, context: int) -> ServedModel
 def _on_gpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[Need]:
     capacity = hardware.gpu_bytes
     engine, rank = engine_of(config, models), Rank(config, models)
-    sampling = awake(engine, capacity)
-    if models.learns and config.engine.placement == "colocate":
+    sampling, count = awake(engine, capacity), config.engine.count * engine.split
+    if models.learns and _is_shared(config):
         yield from _shared(rank, engine, capacity)
     else:
         if models.learns:
             yield from _learner(rank, capacity)
-        count = config.engine.count * engine.split
         yield Need("engine", count, Phase.SAMPLING, sampling, capacity)
+    yield starting(engine, "engine", count, capacity)
     yield from _beside(rank, hardware)
     if models.learns:
         yield from _hosts(rank, hardware)
@@ -98,7 +97,9 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     if models.learns and config.scorers.placement == "separate":
         yield Need("scorers", 1, Phase.SCORING, (*separate_scorers(rank), Item("CUDA context", CONTEXT)), capacity)
     for shape, context in models.roles:
-        yield Need("role engine", 1, Phase.SAMPLING, awake(_role_engine(config, shape, context), capacity), capacity)
+        role = _role_engine(config, shape, context)
+        yield Need("role engine", 1, Phase.SAMPLING, awake(role, capacity), capacity)
+        yield starting(role, "role engine", 1, capacity)
     if models.rewards and config.reward.gpus:
         each = int(capacity * min(1.0, config.reward.gpus))
         largest = max(shape.parameters for shape in models.rewards) * width_of(config)
@@ -108,18 +109,33 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
 
 def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     """Yield the CPU memory of each machine: ranks load whole models, and keep there what is offloaded."""
-    config = rank.config
-    counts = config.learner.ranks, config.critic.separate_ranks(config.learner), config.engine.count
-    ranks, critics, engines = (-(-count // hardware.nodes) for count in counts)
+    config, critic = rank.config, rank.apart
+    ranks, critics, engines = _fullest(config, hardware)
     processes = (ranks + critics) * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
-    base, critic = Item("processes", int(processes * GIB)), rank.apart
-    starting, held = _times(ranks, (*rank.host, *rank.loading)), _times(ranks, rank.host)
+    base = Item("processes", int(processes * GIB))
+    asleep = _times(engines, kept_asleep(engine_of(config, rank.models)) if _is_shared(config) else ())
+    starting, held = _times(ranks, (*rank.host, *rank.loading)) + asleep, _times(ranks, rank.host) + asleep
     if critic:
         starting += _named("critic", _times(critics, (*critic.host, *critic.loading)))
         held += _named("critic", _times(critics, critic.host))
     for phase, items in ((Phase.START, starting), (Phase.UPDATE, held)):
         if items:
             yield Need("CPU memory", hardware.nodes, phase, (*items, base), hardware.host_bytes)
+
+
+def _fullest(config: Config, hardware: Hardware) -> tuple[int, int, int]:
+    """Return the ranks, the critic's ranks and the engines of the machine that has the most ranks.
+
+    Ray packs processes, engines first: of several machines one may have no engine, and a rank on every GPU.
+    """
+    ranks = min(config.learner.ranks, hardware.gpus)
+    critics = min(config.critic.separate_ranks(config.learner), hardware.gpus - ranks)
+    left = ranks if _is_shared(config) else hardware.gpus - ranks - critics
+    return ranks, critics, min(config.engine.count, -(-left // config.engine.gpus))
+
+
+def _is_shared(config: Config) -> bool:
+    return config.engine.placement == "colocate"
 
 
 def _times(count: int, items: Iterable[Item]) -> tuple[Item, ...]:
@@ -133,7 +149,8 @@ def _times(count: int, items: Iterable[Item]) -> tuple[Item, ...]:
 def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[Need]:
     """Yield the memory of all machines: processes keep what they free, so that their peaks add up."""
     engine = engine_of(config, models)
-    engines = [engine] * config.engine.count + [_role_engine(config, *role) for role in models.roles]
+    roles = [_role_engine(config, *role) for role in models.roles]
+    engines = [engine] * config.engine.count + roles
     items = [Item("engines", sum(total(awake(each, 0)) for each in engines))]
     processes = len(engines) * ENGINE_GIB + config.rollout.workers * WORKER_GIB + len(models.rewards) * RANK_GIB
     items.append(Item("reward models", sum(width_of(config) * shape.parameters for shape in models.rewards)))
@@ -148,3 +165,5 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
         processes += (ranks + critics + separate) * RANK_GIB
     items.append(Item("processes", int(processes * GIB)))
     yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.nodes * hardware.host_bytes)
+    yield starting(engine, "engine", config.engine.count, 0)
+    yield from (starting(role, "role engine", 1, 0) for role in roles)

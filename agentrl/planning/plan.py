@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
-from agentrl.config.validate import check_heads, check_matrices
+from agentrl.config.validate import check_heads, check_matrices, counted
+from agentrl.errors import ConfigError, did_you_mean
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
@@ -14,6 +15,8 @@ from agentrl.planning.need import Fit, Need
 from agentrl.planning.needs import needs_of
 from agentrl.planning.ranks import Rank
 
+HEAD = "lm_head"
+"""The linear layer that no block of a model has."""
 PROMPT_TOKENS = 256
 """Tokens of a prompt, for the seconds; memory is planned for sequences of `model.max_context`."""
 
@@ -22,7 +25,8 @@ PROMPT_TOKENS = 256
 class Plan:
     """What a resolved configuration needs on some hardware.
 
-    Raises ConfigError if ranks that share micro-batches or weight matrices cannot divide those of a model.
+    Raises ConfigError if ranks or the GPUs of an engine cannot divide what they share of a model, and for adapters on
+    layers that the policy does not have.
     """
 
     config: Config
@@ -31,6 +35,8 @@ class Plan:
     prompt_tokens: int = PROMPT_TOKENS
 
     def __post_init__(self) -> None:
+        self._check_engine()
+        self._check_adapters()
         models, learner = self.models, self.config.learner
         shapes = {"the policy": models.policy, "the critic": models.critic}
         shapes |= {f"scorer {number}": shape for number, shape in enumerate(models.frozen, 1)}
@@ -39,6 +45,25 @@ class Plan:
                 named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
                 check_heads(named, *heads, learner.sequence_parallel)
                 check_matrices(named, *heads, shape.inner, learner.tensor_parallel)
+
+    def _check_engine(self) -> None:
+        engine, shape = self.config.engine, self.models.policy
+        named = f"the policy ({shape.kind})"
+        check_heads(named, shape.heads, shape.kv_heads, engine.tensor_parallel, "engine.tensor_parallel", "GPUs")
+        if engine.pipeline_parallel > shape.layers:
+            raise ConfigError(
+                f"engine.pipeline_parallel {engine.pipeline_parallel}: {named} has {counted(shape.layers, 'layer')}, "
+                f"of which each group of GPUs needs one. Possible are 1 to {shape.layers}"
+            )
+
+    def _check_adapters(self) -> None:
+        lora, known = self.config.lora, {linear.name for linear in self.models.policy.linears}
+        if not (known and lora.rank and self.models.learns):
+            return
+        missing = [layer for layer in lora.layers if layer.rpartition(".")[2] not in {*known, HEAD}]
+        if missing:
+            named = ", ".join(map(repr, missing))
+            raise ConfigError(f"lora.targets: the model has no linear layer {named}.{did_you_mean(missing[0], known)}")
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:

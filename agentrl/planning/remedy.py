@@ -22,6 +22,8 @@ LEAST_TOKENS = 512
 """A smaller micro-batch leaves a GPU idle."""
 SHARES = (0.35, 0.25, 0.6, 0.75, 0.9, 0.95)
 """Of a GPU for an engine: less for the learner beside it, more for a model that needs it."""
+MORE_CACHE = (2, 4, 8, 16, 32, 64)
+"""GiB of the KV cache of a CPU engine for longer sequences."""
 MORE_NODES = (2, 4, 8)
 
 Levels = tuple[str, Sequence[Any]]
@@ -183,6 +185,7 @@ def _engine_levels(plan: Plan) -> Iterator[Levels]:
 
 def _cpu_levels(plan: Plan) -> Iterator[Levels]:
     engine, learner = plan.config.engine, plan.config.learner
-    yield "engine.kv_cache_gib", [float(gib) for gib in (8, 4, 2, 1) if gib < engine.kv_cache_gib]
+    less = [float(gib) for gib in (8, 4, 2, 1) if gib < engine.kv_cache_gib]
+    yield "engine.kv_cache_gib", less + [float(gib) for gib in MORE_CACHE if gib > engine.kv_cache_gib]
     yield "engine.count", [1] * (engine.count > 1)
     yield "learner.ranks", [1] * (learner.ranks > 1 and plan.models.learns)

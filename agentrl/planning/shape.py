@@ -96,6 +96,10 @@ class ModelShape:
         )
 
     def adapters(self, rank: int, names: Sequence[str] = ()) -> int:
-        """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names."""
-        adapted = (linear for linear in self.linears if not names or linear.name in names)
+        """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names.
+
+        A name with its module before it, such as `self_attn.q_proj`, is counted as if it had none.
+        """
+        last = {name.rpartition(".")[2] for name in names}
+        adapted = (linear for linear in self.linears if not last or linear.name in last)
         return sum(rank * (linear.inputs + linear.outputs) * linear.count for linear in adapted)

@@ -142,7 +142,10 @@ def class_of_file(kind: Kind[T], path: Path, chosen: str) -> type[T]:
 
 
 def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") -> type[T]:
-    """Return the class with this name, or the only one that the module itself defines."""
+    """Return the class with this name, or the only one that the module itself defines.
+
+    A name with an underscore is that of a base of the others.
+    """
     classes = {name: value for name, value in vars(module).items() if isinstance(value, ABCMeta)}
     found = {name: value for name, value in classes.items() if issubclass(value, kind.base)}
     whole = [name for name, value in found.items() if not value.__abstractmethods__]
@@ -159,6 +162,7 @@ def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") ->
     if chosen:
         return cast("type[T]", found[chosen])
     concrete = [value for value in own if not value.__abstractmethods__]
+    concrete = [value for value in concrete if not own[value].startswith("_")] or concrete
     if len(concrete) == 1:
         return cast("type[T]", concrete[0])
     if concrete:

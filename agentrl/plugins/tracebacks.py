@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ def call_author(
 
 
 def defined_at(function: object) -> str:
-    """' (env.py:12)' for an author's function, '' for anything else."""
+    """' (env.py:12)' for an author's function or class, '' for anything else."""
+    if isinstance(function, type):
+        with suppress(OSError, TypeError):  # a class without a file
+            file, line = inspect.getfile(function), inspect.getsourcelines(function)[1]
+            return f" ({Path(file).name}:{line})" if is_foreign(file) else ""
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     is_authors = code is not None and is_foreign(code.co_filename)
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code and is_authors else ""

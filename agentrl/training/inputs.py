@@ -14,7 +14,7 @@ from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
-from agentrl.config.models import check_context, encode, locate, other_models, tokenizer
+from agentrl.config.models import check_context, config_json, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.values import anchored_model, expanded
 from agentrl.engine.vllm.options import check_options as check_vllm_options
@@ -63,10 +63,8 @@ class RunInputs:
         ConfigError for an algorithm, an environment, a key of them or a model that does not exist, for an environment
         that cannot run on this machine, and for one that nothing can learn from.
         """
-        algorithm = None if splits else algorithm_of(config)
-        if algorithm:
-            check_rewards(config, algorithm)
-            rehearse(algorithm)
+        algorithm = None if splits else checked_algorithm(config)
+        check_vllm_options(config.engine.vllm)
         check_clashes(env.name for env in config.env if not env.python)
         if config.env_lock:
             check_lock(config.env_lock, config.env)
@@ -75,9 +73,6 @@ class RunInputs:
         check_roles(config, [one.roles for one in tried])
         if algorithm:
             check_curriculum(config, [TRAIN in one.endless for one in tried])
-        check_vllm_options(config.engine.vllm)
-        if algorithm:
-            check_deepspeed_options(config.learner.deepspeed, config.device)
         model = locate(config.model.name)
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")
@@ -137,6 +132,33 @@ def _tried(config: Config, section: EnvSection, splits: Sequence[str]) -> Inspec
     max_turns = config.rollout_of(section).max_turns
     request = DryRunRequest(section.name, section.options, splits, config.seed, max_turns)
     return inspect_env(request, section.python, has_reward_models=bool(config.reward.models))
+
+
+def check_settings(config: Config) -> None:
+    """Raise ConfigError for what a training run is refused for that needs neither environments nor weights."""
+    checked_algorithm(config)
+    check_vllm_options(config.engine.vllm)
+    check_context(_described(config.model.name), config.model.max_context, "model.max_context")
+    roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
+    judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
+    served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
+    served += [(key, keys.model or "", keys.max_context) for key, keys in judges.items() if keys.has_engine]
+    for key, model, context in served:
+        check_context(_described(model), context or config.model.max_context, key)
+
+
+def _described(model: str) -> Path:
+    """Return a folder with the config.json of a model, which may have no weights."""
+    return config_json(model).parent
+
+
+def checked_algorithm(config: Config) -> Algorithm:
+    """Make the algorithm of a run, and try it. Raises ConfigError if a run cannot train as `config` says."""
+    algorithm = algorithm_of(config)
+    check_rewards(config, algorithm)
+    rehearse(algorithm)
+    check_deepspeed_options(config.learner.deepspeed, config.device)
+    return algorithm
 
 
 def algorithm_of(config: Config) -> Algorithm:

@@ -23,7 +23,8 @@ class HostFiles:
 
     def __init__(self, fallback: Path, host: str) -> None:
         self._fallback, self._host = fallback, host
-        self._discarded: set[str] = set()
+        self._written: set[str] = set()  # and not discarded yet
+        self._discarded: set[str] = set()  # and not written yet
 
     def check(self) -> None:
         """Answer, which a process that is gone does not."""
@@ -43,16 +44,28 @@ class HostFiles:
                 array.tofile(path / file if file else path)
         except BaseException:
             discard_staged(copy, self._fallback)
+            self._is_given_up(name)
             raise
-        if name in self._discarded:
-            self.discard(name)
+        if self._is_given_up(name):
+            discard_staged(copy, self._fallback)
         return path
 
-    def discard(self, name: str) -> None:
-        """Remove a bucket that was staged or written here, also one that is still to be written. Idempotent."""
-        self._discarded.add(name)
+    def discard(self, name: str, is_source: bool = False) -> None:
+        """Remove a bucket that was staged or written here, also one that is still to be written unless `is_source`."""
+        if name in self._written:
+            self._written.remove(name)
+        elif not is_source:
+            self._discarded.add(name)
         for each in (name, self._copy(name)):
             discard_staged(each, self._fallback)
+
+    def _is_given_up(self, name: str) -> bool:
+        """Return whether a bucket was discarded before it was written, and forget that."""
+        if name not in self._discarded:
+            self._written.add(name)
+            return False
+        self._discarded.remove(name)
+        return True
 
     def _copy(self, name: str) -> str:
         return f"{name}-{self._host}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psutil
@@ -45,7 +45,10 @@ class Cluster:
         self._processes = set(psutil.Process().children()) - before
         self._node_ids: dict[str, str] = {}
         self._nodes = dict(nodes or {})
-        self._group: PlacementGroup | None = placement_group(list(bundles), strategy="PACK") if bundles else None
+        with ExitStack() as undo:  # nobody closes what was not made
+            undo.callback(self._connection.close)
+            self._group: PlacementGroup | None = placement_group(list(bundles), strategy="PACK") if bundles else None
+            undo.pop_all()
 
     async def ready(self, deadline_s: float, note: Callable[[str], None] = lambda _: None) -> None:
         """Register Ray's own processes, and wait until the cluster has the run's nodes and has reserved its bundles.

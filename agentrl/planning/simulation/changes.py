@@ -10,6 +10,7 @@ from agentrl.config.keys import keys
 from agentrl.config.loading import load, of_arguments
 from agentrl.config.resolve import threads_of
 from agentrl.config.schema import Config
+from agentrl.config.validate import check_layout
 from agentrl.errors import ConfigError
 
 SIMULATED = re.compile(
@@ -36,18 +37,8 @@ def changed(recorded: Config, changes: Mapping[str, Any], cores: int = 0) -> Con
     is_by_rule = recorded == with_threads(recorded, cores_of(recorded))
     if config.device == "cpu" and is_by_rule and not any(key in changes for key in THREADS):
         config = with_threads(config, cores or cores_of(recorded))
-    _check(config)
+    check_layout(config)
     return config
-
-
-def _check(config: Config) -> None:
-    engine, ranks = config.engine, config.learner.ranks
-    if engine.placement != "colocate":
-        return
-    if config.rollout.max_staleness:
-        raise ConfigError("rollout.max_staleness above 0 samples during updates: set engine.placement separate")
-    if engine.count * engine.gpus != ranks:
-        raise ConfigError("engine.placement colocate lets engines use the GPUs of all ranks: change learner.ranks too")
 
 
 def cores_of(config: Config) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.config.loading import load, of_arguments
 from agentrl.config.schema import Config
-from agentrl.config.validate import counted, other_gpus
+from agentrl.config.validate import counted, most_ranks, other_gpus
 from agentrl.errors import ConfigError
 from agentrl.planning.simulation.calibration import Calibration
 from agentrl.planning.simulation.changes import changed
@@ -45,7 +45,7 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     """
     recorded = calibration.run.config
     _check(recorded, hardware)
-    changed(recorded, {**changes, MAX_STALENESS: 0}, hardware.cores)  # refuses what no layout may have
+    changed(recorded, {**changes, MAX_STALENESS: 0, **_least(recorded, hardware, changes)}, hardware.cores)
     found = [
         forecast(calibration, changed(recorded, layout, hardware.cores), hardware.cores, STEPS, seed)
         for layout in layouts(recorded, hardware, changes)
@@ -55,6 +55,12 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     ranked = sorted(found, key=lambda one: -one.samples_per_s)
     best = ranked[0].samples_per_s
     return sorted(ranked, key=lambda one: (one.samples_per_s < best * (1 - SAME), *_cost(one, best)))
+
+
+def _least(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) -> Changes:
+    """Return the layout of the fewest ranks, in which only what no layout may have is refused."""
+    ranks = changes.get("learner.ranks", recorded.learner.sharers)
+    return {"engine.placement": "separate", "learner.ranks": ranks} if hardware.gpus else {}
 
 
 def _check(recorded: Config, hardware: Hardware) -> None:
@@ -73,9 +79,10 @@ def _cost(one: Forecast, best: float) -> tuple[float, ...]:
 
 def layouts(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) -> Iterator[Changes]:
     """Yield the changes of each layout that fits the hardware."""
-    bound = load(recorded, of_arguments(changes)).rollout.max_staleness if MAX_STALENESS in changes else BOUND
+    config = load(recorded, of_arguments(changes))
+    bound = config.rollout.max_staleness if MAX_STALENESS in changes else BOUND
     for staleness in ages(bound):
-        for placed in _placed(recorded, hardware, changes, staleness):
+        for placed in _placed(config, hardware, changes, staleness):
             layout = {**changes, MAX_STALENESS: staleness, **placed}
             most = max(recorded.rollout.workers, placed["engine.count"])
             given = changes.get("rollout.workers")
@@ -84,21 +91,21 @@ def layouts(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) ->
 
 
 def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], staleness: int) -> Iterator[Changes]:
-    """Yield how many engines and ranks there are, and whether they share GPUs."""
+    """Yield how many engines and ranks there are, and whether they share GPUs; each group of ranks gets a sample."""
     if not hardware.gpus:
         share = hardware.cores if staleness == 0 else hardware.cores // 2
         yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
         return
-    gpus, size = hardware.gpus, recorded.engine.gpus
+    gpus, size, most = hardware.gpus, recorded.engine.gpus, most_ranks(recorded)
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
         left = _most(gpus, lambda n: n + engines * size + _beside(recorded, n)) if engines else None
-        for learners in _counts(gpus, ranks or left):
+        for learners in _counts(min(gpus, most + 1), ranks or (left and min(left, most))):
             free = gpus - learners - _beside(recorded, learners)
             count = engines or free // size
             if 0 < count * size <= free and learners % recorded.learner.sharers == 0:
                 yield {"engine.count": count, "learner.ranks": learners, "engine.placement": "separate"}
-    count = _most(gpus, lambda n: n * size + _beside(recorded, n * size))
+    count = min(_most(gpus, lambda n: n * size + _beside(recorded, n * size)), most // size)
     fits = count > 0 and engines in (None, count) and ranks in (None, count * size)
     fits = fits and count * size % recorded.learner.sharers == 0
     if placement != "separate" and staleness == 0 and fits:

@@ -83,6 +83,22 @@ def test_an_installed_package_announces_its_own(tmp_path: Path, monkeypatch: pyt
         resolve("rloo")
 
 
+def test_a_private_base_is_not_the_algorithm_of_a_file(tmp_path: Path) -> None:
+    base = "from agentrl.algorithms import GRPO\n\n\nclass _Base(GRPO):\n    pass\n"
+    assert type(made(write(tmp_path, "two.py", f"{base}\n\nclass Mine(_Base):\n    pass\n"))).__name__ == "Mine"
+    assert type(made(write(tmp_path, "one.py", base))).__name__ == "_Base"
+
+
+DATACLASS = """\
+from dataclasses import dataclass
+from agentrl.algorithms import GRPO
+
+@dataclass
+class Mine(GRPO):
+    x: int = 1
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -105,6 +121,7 @@ def test_an_installed_package_announces_its_own(tmp_path: Path, monkeypatch: pyt
             f"{FILE}\n    def __init__(self, config, run):\n        self.run = run\n",
             r"Mine \(bad\.py:12\) loses its config: call super\(\)\.__init__\(config, run\)",
         ),
+        (DATACLASS, r"Mine cannot be made: TypeError: .*positional arguments but 3 were given \(bad\.py:4\)"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -118,6 +118,22 @@ def test_the_plan_tells_the_bytes_of_a_publication(
     ("words", "message"),
     [
         (["--gpus", "0"], "argument --gpus: must be a whole number of at least 1, got '0'"),
+        (["--gpu-memory", "nan"], "argument --gpu-memory: must be a number above 0, got 'nan'"),
+        (["--gpu-memory=-5"], "argument --gpu-memory: must be a number above 0, got '-5'"),
+        (["--gpu-memory", "inf"], "argument --gpu-memory: must be a number above 0, got 'inf'"),
+        (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--prompt-tokens", "5000"], "no room for an answer in model.max_context"),
+        (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--algo", "distillation"], "set algorithm.teacher to a model"),
+        (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--group-size", "1"], "compares at least 2 episodes per task"),
+        (
+            ["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--model.max_context", "100000"],
+            "model.max_context is 100000, but",
+        ),
+        (
+            shlex.split(
+                "Qwen/Qwen2.5-0.5B --gpus 2 --roles.judge.model Qwen/Qwen2.5-7B --roles.judge.max_context 40000"
+            ),
+            "roles.judge.max_context is 40000, but",
+        ),
         (["--gpus", "8", "--gpu", "H10"], "unknown kind of GPU 'H10'. Did you mean 'H100'?"),
         (["--gpus", "8", "--learner.rnks", "4"], "Did you mean 'learner.ranks'?"),
         (["./none", "--gpus", "8"], "model './none': there is no such folder"),

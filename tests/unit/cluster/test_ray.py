@@ -99,6 +99,18 @@ def test_an_address_where_nothing_listens_is_reported_before_ray_waits(monkeypat
             Cluster("test", ProcessRegistry(Path()))
 
 
+def test_ray_is_left_if_it_cannot_reserve_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise ValueError("too small a share")
+
+    closed: list[bool] = []
+    monkeypatch.setattr(module, "Connection", lambda *_: SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(module, "placement_group", refuses)
+    with pytest.raises(ValueError, match="too small a share"):
+        Cluster("test", ProcessRegistry(Path()), [{"GPU": 1e-5}])
+    assert closed == [True]
+
+
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The resources of a cluster that this process has joined."""

@@ -204,6 +204,18 @@ async def test_a_bucket_that_is_written_after_it_was_given_up_leaves_nothing(hos
     assert [path.name.partition("-")[0] for path in hosts.files] == ["also"]
 
 
+async def test_a_host_forgets_the_names_of_buckets_that_are_gone(hosts: Hosts) -> None:
+    for _ in range(2):
+        await hosts.publish(ONE, TWO)
+    await settle()
+    for agent in hosts.agents.values():
+        assert not agent._files._discarded | agent._files._written
+    files = HostFiles(hosts.folder, ONE)
+    files.discard("late")
+    files.write("late", {"": np.zeros(8, np.uint8)})
+    assert not files._discarded | files._written
+
+
 async def test_a_publication_that_ends_while_a_host_still_writes_leaves_nothing(hosts: Hosts) -> None:
     await hosts.publish(ONE)
     agent = hosts.agents[ONE]

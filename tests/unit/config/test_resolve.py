@@ -216,6 +216,9 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"learner.ranks": "16", "critic.placement": "separate"}, "ranks 16, critic.ranks 16 and rollout"),
         (ONE_GPU, {"critic.ranks": "2"}, "critic.ranks has no effect without critic.placement separate"),
         (ONE_GPU, {"critic.nodes": "big"}, "critic.nodes has no effect without critic.placement separate"),
+        (ONE_GPU, {"scorers.nodes": "big"}, "scorers.nodes has no effect without scorers.placement separate"),
+        (ONE_GPU, {"reward.nodes": "big"}, "reward.nodes has no effect without a reward model that the run serves"),
+        (ONE_GPU, {"learner.nodes": "big"}, "ranks are on the GPUs of engines. Set engine.nodes big in its place"),
         (
             LAPTOP,
             SHARED | {"critic.placement": "separate", "critic.ranks": "3"},
@@ -303,6 +306,12 @@ def test_what_cannot_run_is_refused_with_what_to_do(machine: Machine, given: dic
         resolved(machine, given)
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_ranks_that_share_gpus_are_on_the_nodes_of_the_engines() -> None:
+    assert resolved(ONE_GPU, {"engine.nodes": "big", "learner.nodes": "big"}).engine.placement == "colocate"
+    assert resolved(FOUR_GPUS, {"learner.nodes": "big", "engine.placement": "separate"}).learner.nodes == "big"
+    assert resolved(LAPTOP, {"learner.nodes": "big"}).learner.nodes == "big"
 
 
 def test_everything_wrong_is_told_at_once() -> None:

@@ -12,6 +12,7 @@ from agentrl.config.loading import Setting, load, of_flags, resumed
 from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
+from agentrl.config.validate import other_gpus
 from agentrl.errors import ConfigError
 from agentrl.training.inputs import anchored
 from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
@@ -131,6 +132,18 @@ def test_served_models_take_gpus_of_their_own() -> None:
         resolve_run(
             config.model_copy(update={"engine": config.engine.model_copy(update={"placement": "separate"})}), FOUR_GPUS
         )
+
+
+@pytest.mark.parametrize(("gpus", "models", "taken"), [(0.6, 3, 3), (0.5, 3, 2), (0.1, 10, 1), (0.34, 3, 2), (2, 1, 2)])
+def test_shares_of_a_gpu_are_packed_whole(gpus: float, models: int, taken: int) -> None:
+    named = [{"name": f"rm{number}", "model": "./rm"} for number in range(models)]
+    assert other_gpus(Config.model_validate({"reward": {"models": named, "gpus": gpus}})) == taken
+
+
+def test_more_than_one_gpu_are_whole_ones() -> None:
+    reward = {"models": [{"name": "rm", "model": "./rm"}], "gpus": 1.5}
+    with pytest.raises(ConfigError, match=re.escape("reward.gpus 1.5: a process gets a share of one GPU, or whole")):
+        resolve_run(Config.model_validate({"reward": reward}), FOUR_GPUS)
 
 
 def test_the_plan_of_a_run_names_its_reward_models() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from agentrl.config.machine import GIB
 from agentrl.config.schema import EngineSection, LoraSection
-from agentrl.planning.engine import ServedModel, asleep, awake, cache, fixed, share
-from agentrl.planning.need import total
+from agentrl.planning.engine import ServedModel, asleep, awake, cache, fixed, kept_asleep, share, starting
+from agentrl.planning.need import Fit, total
 from tests.unit.planning.published import shape
 
 GPU = 80 * GIB
@@ -75,3 +75,28 @@ def test_an_engine_of_adapters_holds_two() -> None:
     lora = LoraSection(rank=16, publish="adapter")
     names = {item.name: item.nbytes for item in fixed(served("Qwen2.5-7B", lora=lora))}
     assert names["adapters"] == 2 * 2 * shape("Qwen2.5-7B").adapters(16)
+
+
+def test_an_engine_starts_only_if_its_share_holds_the_model_and_one_sequence() -> None:
+    """vLLM: "No available memory for the cache blocks"."""
+    enough, cramped = (starting(served("Qwen2.5-7B", gpu_memory_utilization=u), "engine", 1, GPU) for u in (0.9, 0.1))
+    assert (enough.fit, cramped.fit) == (Fit.FITS, Fit.EXCEEDS)
+    assert cramped.capacity == int(0.1 * GPU)
+    assert cramped.nbytes == enough.nbytes == total(fixed(served("Qwen2.5-7B"))) + 1024 * 56 * 1024
+
+
+def test_an_engine_on_cpus_starts_only_if_its_cache_holds_one_sequence() -> None:
+    section = EngineSection(count=1, tensor_parallel=1, kv_cache_gib=1)
+    short, long = (
+        starting(ServedModel(shape("Qwen2.5-7B"), section, LoraSection(), 2, context, is_on_gpu=False), "engine", 1, 0)
+        for context in (1024, 32_768)
+    )
+    assert (short.fit, long.fit) == (Fit.FITS, Fit.EXCEEDS)
+    assert (long.capacity, long.nbytes) == (GIB, 32_768 * 56 * 1024)
+
+
+def test_an_engine_of_adapters_keeps_its_weights_in_cpu_memory_while_it_sleeps() -> None:
+    """vLLM's sleep mode: level 1 moves the weights to CPU memory, level 2 drops them."""
+    adapters = served("Qwen2.5-7B", lora=LoraSection(rank=16, publish="adapter"), tensor_parallel=2)
+    assert total(kept_asleep(adapters)) == 2 * shape("Qwen2.5-7B").parameters
+    assert kept_asleep(served("Qwen2.5-7B", lora=LoraSection(rank=16, publish="merged"))) == ()

@@ -177,6 +177,26 @@ def test_a_model_that_cannot_be_counted_is_left_to_the_run(monkeypatch: pytest.M
     assert fitted_run(requested, gpus(8)) == resolve_run(requested, gpus(8))
 
 
+def test_a_share_that_is_too_small_is_refused_with_the_key_that_sets_it() -> None:
+    flags = {"engine__gpu_memory_utilization": 0.1, "engine__placement": "separate", "lora__rank": 16}
+    named = r"engine's share: start needs 17\.\d GiB, and engine.gpu_memory_utilization 0.1 leaves the engine 8\.0 GiB"
+    with pytest.raises(ConfigError, match=named) as caught:
+        run(gpus(2), model="Qwen2.5-7B", **flags)
+    assert "nearest setting that fits: --engine.gpu_memory_utilization 0.35" in str(caught.value)
+
+
+def test_a_cache_that_cannot_hold_one_sequence_on_a_cpu_is_enlarged_unless_it_is_set() -> None:
+    """131,072 tokens of 12 KiB are 1.5 GiB, more than the 1 GiB that is chosen by the memory of this machine."""
+    machine, long = dataclasses.replace(LAPTOP, memory_gib=19.0), {"model__max_context": 131_072}
+    enough = config(model="Qwen2.5-0.5B", **long)
+    assert resolve_run(enough, machine, learns=False).engine.kv_cache_gib == 1
+    assert fitted_run(enough, machine, learns=False).engine.kv_cache_gib == 2
+    named = r"engine's KV cache: start needs 1\.5 GiB, and engine.kv_cache_gib 1 leaves the engine 1\.0 GiB"
+    with pytest.raises(ConfigError, match=named) as caught:
+        fitted_run(config(model="Qwen2.5-0.5B", engine__kv_cache_gib=1, **long), machine, learns=False)
+    assert "nearest setting that fits: --engine.kv_cache_gib 2.0" in str(caught.value)
+
+
 def test_an_evaluation_needs_only_its_engines() -> None:
     requested, machine = config(model="Qwen2.5-7B"), gpus(1, 45)
     assert fitted_run(requested, machine, learns=False).engine.count == 1

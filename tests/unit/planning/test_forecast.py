@@ -159,8 +159,12 @@ def test_layouts_that_a_run_refuses_are_refused() -> None:
     shared = config(engine__placement="colocate")
     with pytest.raises(ConfigError, match="samples during updates"):
         changed(shared, {"rollout.max_staleness": 1})
-    with pytest.raises(ConfigError, match=r"the GPUs of all ranks: change learner.ranks"):
+    with pytest.raises(ConfigError, match=r"the GPUs of all learner ranks: engine.count 2"):
         changed(shared, {"engine.count": 2})
+    with pytest.raises(ConfigError, match=r"is 4 samples, fewer than learner.ranks x"):
+        changed(config(), {"learner.ranks": 5})
+    with pytest.raises(ConfigError, match=r"learner.ranks 3 is not a multiple of learner.sequence_parallel 2"):
+        changed(config(learner__sequence_parallel=2, learner__ranks=2), {"learner.ranks": 3})
 
 
 def test_speeds_on_cpus_follow_the_threads() -> None:

@@ -38,6 +38,7 @@ def test_roles_apart_have_devices_and_phases_of_their_own() -> None:
         ("learner", Phase.UPDATE): 4,
         ("learner", Phase.PUBLICATION): 4,
         ("engine", Phase.SAMPLING): 4,
+        ("engine's share", Phase.START): 4,
         ("CPU memory", Phase.START): 1,
     }
 
@@ -80,6 +81,7 @@ def test_a_separate_critic_takes_its_memory_and_its_gpus_from_the_policys_ranks(
     assert {need.device: need.count for need in separate.needs} == {
         "learner": 3,
         "engine": 3,
+        "engine's share": 3,
         "critic": 2,
         "CPU memory": 1,
     }
@@ -93,8 +95,9 @@ def test_a_separate_critic_takes_its_memory_and_its_gpus_from_the_policys_ranks(
 
 
 def test_on_cpus_a_separate_critic_is_a_process_more() -> None:
-    [together], [apart] = (
-        plan("Qwen2.5-0.5B", LAPTOP, algo="ppo", critic__placement=place).needs for place in ("colocate", "separate")
+    together, apart = (
+        need(plan("Qwen2.5-0.5B", LAPTOP, algo="ppo", critic__placement=place), "CPU memory", Phase.UPDATE)
+        for place in ("colocate", "separate")
     )
     assert items(apart)["critic"] > 16 * 494e6
     assert items(apart)["learner"] < items(together)["learner"]
@@ -104,6 +107,27 @@ def test_on_cpus_a_separate_critic_is_a_process_more() -> None:
 def test_models_that_play_roles_have_an_engine_each() -> None:
     roles = {"roles__judge__model": "Qwen2.5-7B"}
     assert need(plan("Qwen2.5-0.5B", gpus(8), **roles), "role engine", Phase.SAMPLING).nbytes > 14 * GIB
+
+
+@pytest.mark.parametrize(
+    ("flags", "share"),
+    [
+        ({}, 0.9),
+        ({"engine__gpu_memory_utilization": 0.3}, 0.9),  # beside a learner
+        (APART | {"engine__gpu_memory_utilization": 0.88}, 0.88),
+    ],
+)
+def test_the_engine_of_a_role_uses_the_gpu_that_it_has_alone(flags: dict[str, Any], share: float) -> None:
+    judged = plan("Qwen2.5-0.5B", gpus(4), roles__judge__model="Qwen2.5-32B", **flags)
+    assert need(judged, "role engine's share", Phase.START).capacity == int(share * 80 * GIB)
+    assert judged.fit is Fit.FITS
+
+
+def test_a_share_that_cannot_hold_the_engine_does_not_fit() -> None:
+    cramped = plan("Qwen2.5-7B", gpus(2), **APART, lora__rank=16, engine__gpu_memory_utilization=0.1)
+    assert [each.device for each in cramped.exceeding] == ["engine's share"]
+    role = plan("Qwen2.5-0.5B", gpus(4, 60), roles__judge__model="Qwen2.5-32B")
+    assert [each.device for each in role.exceeding] == ["role engine's share"]
 
 
 def test_frozen_models_wait_in_cpu_memory_and_come_back_to_score() -> None:
@@ -149,7 +173,7 @@ def test_a_term_that_is_forgotten_is_missed(module: Any, term: str, monkeypatch:
 
 def test_the_memory_of_a_cpu_machine_counts_every_process_and_every_model() -> None:
     laptop = plan("Qwen2.5-0.5B", LAPTOP)
-    [whole] = laptop.needs
+    whole = need(laptop, "CPU memory", Phase.UPDATE)
     assert whole.capacity == 24 * GIB
     assert items(whole)["engines"] > 2 * 494e6 + laptop.config.engine.kv_cache_gib * GIB
     assert items(whole)["learner"] > 16 * 494e6
@@ -198,6 +222,43 @@ def test_matrices_that_ranks_cannot_divide_are_refused_before_a_run() -> None:
     flags = {"learner__ranks": 8, "learner__tensor_parallel": 8, "engine__count": 1, **APART}
     with pytest.raises(ConfigError, match=r"learner.tensor_parallel 8: the policy \(qwen2\) .* Possible are 1, 2, 4"):
         plan("Qwen2.5-7B", gpus(9), **flags)
+
+
+def test_an_engine_that_the_gpus_cannot_divide_is_refused_before_a_run() -> None:
+    named = r"engine.tensor_parallel 8: the policy \(qwen2\) has 28 attention heads .* Possible are 1, 2, 4, 28"
+    with pytest.raises(ConfigError, match=named):
+        plan("Qwen2.5-7B", gpus(8), engine__tensor_parallel=8)
+    stages = {"engine__pipeline_parallel": 30, "engine__count": 1, "learner__ranks": 30}
+    with pytest.raises(ConfigError, match=r"engine.pipeline_parallel 30: .* has 24 layers, .* Possible are 1 to 24"):
+        plan("Qwen2.5-0.5B", gpus(64), **stages)
+
+
+def test_adapters_on_layers_that_the_model_lacks_are_refused_before_a_run() -> None:
+    with pytest.raises(ConfigError, match=r"no linear layer 'q_porj'\. Did you mean 'q_proj'\?"):
+        plan("Qwen2.5-7B", gpus(2), lora__rank=16, lora__targets="k_proj,q_porj")
+    for targets in ("all-linear", "q_proj, v_proj", "self_attn.q_proj", "q_proj,lm_head"):
+        assert plan("Qwen2.5-7B", gpus(2), lora__rank=16, lora__targets=targets).published
+
+
+def test_engines_of_adapters_that_sleep_take_cpu_memory() -> None:
+    shared = plan("Qwen2.5-7B", gpus(8), **SHARED, lora__rank=16)
+    for phase in (Phase.START, Phase.UPDATE):
+        assert items(need(shared, "CPU memory", phase))["engine's weights"] == 8 * 2 * shared.models.policy.parameters
+    assert not any(
+        "engine" in item.name for item in need(plan("Qwen2.5-7B", gpus(8), **SHARED), "CPU memory", Phase.START).items
+    )
+
+
+def test_one_of_several_machines_may_have_a_rank_on_every_gpu() -> None:
+    """Ray packs bundles, those of engines first: 8 engines on one machine, 8 ranks on the other."""
+    packed = plan("Qwen2.5-7B", gpus(8, nodes=2), **APART, learner__ranks=8, engine__count=8)
+    start = need(packed, "CPU memory", Phase.START)
+    assert start.count == 2
+    assert items(start)["loaded model"] == 8 * 4 * packed.models.policy.parameters
+    shared = plan("Qwen2.5-7B", gpus(8, nodes=2), **SHARED, learner__ranks=10, engine__count=10, lora__rank=8)
+    assert (
+        items(need(shared, "CPU memory", Phase.UPDATE))["engine's weights"] == 8 * 2 * shared.models.policy.parameters
+    )
 
 
 # --- seconds ------------------------------------------------------------------------------------------------------

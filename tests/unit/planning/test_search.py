@@ -15,7 +15,7 @@ SHARED = EngineRates(step_s=0.0, request_s=0.1, prefill_s=0.0)
 
 
 def on_gpus(**changes: object) -> Config:
-    return config(**changes).model_copy(update={"device": "cuda"})
+    return config(**{"rollout__prompts": 32} | changes).model_copy(update={"device": "cuda"})
 
 
 def tried(hardware: Hardware, changes: dict[str, object], recorded: Config | None = None) -> set[tuple[object, ...]]:
@@ -32,6 +32,15 @@ def test_gpus_are_divided_in_every_way_or_shared() -> None:
 def test_many_gpus_are_divided_by_eighths() -> None:
     found = tried(Hardware(gpus=64), {"rollout.max_staleness": 0})
     assert {ranks for _, _, ranks, placement in found if placement == "separate"} == {8, 16, 24, 32, 40, 48, 56}
+
+
+def test_there_are_no_more_ranks_than_samples() -> None:
+    few = on_gpus(rollout__prompts=4)
+    found = tried(Hardware(gpus=64), {"rollout.max_staleness": 0}, few)
+    assert found == {(0, 64 - ranks, ranks, "separate") for ranks in range(1, 8)} | {(0, 8, 8, "colocate")}
+    more = tried(Hardware(gpus=64), {"rollout.max_staleness": 0, "rollout.prompts": 32}, few)
+    assert (0, 64, 64, "colocate") in more
+    assert tried(Hardware(gpus=64), {"rollout.max_staleness": 0, "learner.ranks": 9}, few) == set()
 
 
 def test_engines_of_several_gpus_take_as_many() -> None:
