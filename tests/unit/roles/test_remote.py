@@ -202,7 +202,7 @@ async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
 async def test_a_tool_with_a_number_that_json_lacks_is_an_error_of_the_role() -> None:
     odd = ToolSpec(name="add", description="Add.", parameters={"default": float("nan")})
     async with endpoint(said("never")) as (player, asked):
-        with pytest.raises(RoleError, match="the role judge: .*not JSON compliant"):
+        with pytest.raises(RoleError, match=r"the role judge: .*not JSON compliant"):
             await player.answer(Ask(HELLO.messages, (odd,)), 0)
     assert not asked
 
