@@ -66,7 +66,7 @@ class Cluster:
         telling = asyncio.create_task(self._tell(note, deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
-                while await asyncio.to_thread(self._missing):  # noqa: ASYNC110 (Ray tells nobody of a machine that joins)
+                while await asyncio.to_thread(self._missing):  # noqa: ASYNC110 (Ray reports no machine that joins)
                     await asyncio.sleep(NODES_S)
                 if self._group is not None:
                     await self._group.ready()

@@ -157,7 +157,7 @@ async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_re
     class Telling(Played):
         @reward
         def good(self, ctx: Context) -> float:
-            return float(b"five" in ctx.result) - float(b"closed the connection" in ctx.result)
+            return float(b"five" in ctx.result) - float(b"closed its side" in ctx.result)
 
     trajectory, _ = await play(agent, ["four", "five"], base=Telling)
     assert (trajectory.turns, trajectory.reward) == (1, -1.0)
