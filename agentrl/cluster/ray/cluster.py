@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from agentrl.cluster.placement import ON_NODE, Bundle
+from agentrl.cluster.placement import ON_NODE, Bundle, Place
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, start_actor
 from agentrl.cluster.ray.nodes import nodes, on_nodes, other_nodes
@@ -23,6 +23,7 @@ from agentrl.errors import RunError
 NODES_S = 1.0
 """How often the cluster is asked for nodes that it does not have yet."""
 NOTE_S = 10.0
+ANSWER_S = 10.0
 
 
 class Cluster:
@@ -44,6 +45,7 @@ class Cluster:
         self._connection = Connection(namespace, registry.folder)
         self._processes = set(psutil.Process().children()) - before
         self._node_ids: dict[str, str] = {}
+        self._spawned = 0
         self._nodes = dict(nodes or {})
         with ExitStack() as undo:  # nobody closes what was not made
             undo.callback(self._connection.close)
@@ -75,6 +77,8 @@ class Cluster:
             raise RunError(f"the cluster was not ready within {deadline_s:.0f} s: {why}") from None
         finally:
             telling.cancel()
+        if not is_local():
+            await self.node_ids(ANSWER_S)
 
     async def _tell(self, note: Callable[[str], None], deadline_s: float) -> None:
         await asyncio.sleep(NOTE_S)
@@ -119,8 +123,16 @@ class Cluster:
         if place.bundle is not None and self._group is not None:
             placed["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, place.bundle)
         elif not place.gpus:
-            placed["scheduling_strategy"] = "SPREAD"  # otherwise Ray starts all of them on one node
+            placed["scheduling_strategy"] = self._spread(place)
         return start_actor(spec, **placed)
+
+    def _spread(self, place: Place) -> Any:
+        """Return a strategy that starts processes on one node after the other; Ray's own is even on average only."""
+        if place.nodes or not self._node_ids:
+            return "SPREAD"
+        ids = [self._node_ids[address] for address in sorted(self._node_ids)]
+        self._spawned += 1
+        return NodeAffinitySchedulingStrategy(ids[self._spawned % len(ids)], soft=True)  # elsewhere, if it is gone
 
     def register(self, process: ProcessRecord) -> None:
         """Register a process of the run, on whatever host."""

@@ -6,18 +6,22 @@ import asyncio
 import signal
 import socket
 import subprocess
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from ray import _raylet
 from ray.exceptions import RuntimeEnvSetupError
 
+from agentrl.cluster.placement import Place
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray import cluster as module
-from agentrl.cluster.ray.actors import ActorHandle
+from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
+from agentrl.cluster.ray.nodes import Node
 from agentrl.errors import EngineDiedError, RunError
 
 TIMED_OUT = Exception(
@@ -84,6 +88,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(socket, "create_connection", lambda *_: socket.socket())
+    monkeypatch.setattr(_raylet, "GcsClient", lambda *, address: None)  # it would look for the head for 40 s
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     with pytest.raises(RunError, match=r"Ray did not start: no route\. RAY_ADDRESS is head:6379: check that cluster"):
         Cluster("test", ProcessRegistry(Path()))
@@ -117,6 +122,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     there = {"CPU": 4.0}
     monkeypatch.setattr(module, "Connection", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(module, "is_local", lambda: False)
+    monkeypatch.setattr(module, "nodes", list)
     monkeypatch.setattr(ray, "cluster_resources", lambda: dict(there))
     monkeypatch.setattr(module, "NODES_S", 0.01)
     monkeypatch.setattr(module, "NOTE_S", 0.0)
@@ -153,6 +159,20 @@ async def test_a_run_on_this_machine_alone_refuses_keys_that_name_others(
     monkeypatch.setattr(module, "is_local", lambda: True)
     with pytest.raises(RunError, match=r"without RAY_ADDRESS .* the resource fast \(rollout.nodes\): set it to"):
         await Cluster("test", ProcessRegistry(Path()), nodes={"rollout.nodes": "fast"}).ready(30.0)
+
+
+async def test_processes_are_spread_evenly_over_the_machines(
+    joined: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [Node(f"{n:056x}", f"node-{n}", f"10.0.0.{n}") for n in range(3)]
+    monkeypatch.setattr(module, "nodes", lambda: there)
+    monkeypatch.setattr(module, "start_actor", lambda _, **placed: placed["scheduling_strategy"])
+    cluster = Cluster("test", ProcessRegistry(Path()))
+    await cluster.ready(30.0)
+    places: list[Any] = [cluster.spawn(ActorSpec("one", object)) for _ in range(6)]
+    assert Counter(place.node_id for place in places) == {node.id: 2 for node in there}
+    assert all(place.soft for place in places)
+    assert cluster.spawn(ActorSpec("one", object, place=Place(nodes="fast"))) == "SPREAD"  # type: ignore[comparison-overlap]
 
 
 async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:
