@@ -12,7 +12,6 @@ An error has the form of the API that was called.
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import secrets
 import sys
@@ -37,6 +36,7 @@ from agentrl.endpoint.tokens import Tokens
 from agentrl.endpoint.wire import Answer, Ask, refused
 from agentrl.errors import ConfigError
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
+from agentrl.serving.body import decoded
 from agentrl.types import Message
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 64 << 20
 MAX_CONNECTIONS = 1 << 15
-SURROGATE = rb"\ud"
-"""How the escapes of all surrogates begin, those of pairs too."""
 CLIENT_S = 600.0
 """How long the shared client waits for anything, connections included: the event loop of many agents is busy."""
 APIS: dict[str, type[Request]] = {
@@ -199,17 +197,6 @@ async def _counted(ask: Ask, responder: Responder) -> Answer:
 
 def _request_of(api: type[Request], body: bytes) -> Request:
     try:
-        return _decoded(api, body)
+        return decoded(body, api)
     except (ValueError, RecursionError) as error:
         invalid(f"the body is not what this API takes: {error}")
-
-
-def _decoded(api: type[Request], body: bytes) -> Request:
-    r"""Decode a body. Lone surrogates (`\ud800`), which JSON can express and msgspec refuses, become `?`."""
-    try:
-        return msgspec.json.decode(body, type=api)
-    except msgspec.DecodeError:
-        if SURROGATE not in body.lower():
-            raise
-    whole = json.dumps(json.loads(body.decode()), ensure_ascii=False).encode(errors="replace")
-    return msgspec.json.decode(whole, type=api)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from agentrl.serving import body
 from agentrl.types import TRAIN
 
 T = TypeVar("T")
@@ -99,24 +98,14 @@ class Observation:
 
 
 def decoded(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object that a client sent; half of an escaped surrogate pair is a `?` in it. Raises WireError."""
+    """Return the JSON object that a client sent. Raises WireError."""
     try:
-        value = _parsed(text)
+        value: Any = body.decoded(text.encode() if isinstance(text, str) else text, object)
     except (ValueError, RecursionError) as error:
         raise WireError(Code.INVALID_JSON, f"this is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise WireError(Code.VALIDATION_ERROR, "this is not a JSON object", errors=[])
     return value
-
-
-def _parsed(text: str | bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except ValueError:  # also for half of a pair
-        with suppress(ValueError):
-            value = json.loads(text if isinstance(text, str) else text.decode())
-            return msgspec.json.decode(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-        raise
 
 
 def read(kind: type[T], value: Any) -> T:
