@@ -75,7 +75,8 @@ class Host:
     def run(self, *words: str, timeout_s: float = 120.0) -> str:
         """The output of a command on the host, which must succeed."""
         done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=timeout_s, check=False)
-        assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{self.name}: {' '.join(words)} ended with {done.returncode}:\n{said}"
         return done.stdout
 
     def start_ray(self, resource: str, *, has_dashboard: bool = False, gpus: int = 0) -> None:
