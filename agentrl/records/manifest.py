@@ -95,6 +95,8 @@ class RunManifest:
     """The environments after the first."""
     loss: PluginSource | None = None
     """A loss that is not one of agentrl."""
+    after: int = 0
+    """The step after which a resume found these inputs."""
 
     @property
     def envs(self) -> tuple[PluginSource, ...]:
@@ -263,16 +265,16 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 def changes(old: RunManifest, new: RunManifest) -> list[str]:
     """Return the differences between two manifests besides their models, a few words each."""
     envs = [change for pair in zip(old.envs, new.envs, strict=True) for change in env_changes(*pair)]
-    algorithm = _source("algorithm", old.algorithm, new.algorithm)
+    algorithm = source_changes("algorithm", old.algorithm, new.algorithm)
     versions = ({"python": m.python, "CPU": m.cpu} | m.packages for m in (old, new))
     data = file_changes("data", old.data, new.data)
-    return [*envs, *algorithm, *_source("loss", old.loss, new.loss), *data, *version_changes(*versions)]
+    return [*envs, *algorithm, *source_changes("loss", old.loss, new.loss), *data, *version_changes(*versions)]
 
 
 def env_changes(old: PluginSource, new: PluginSource) -> list[str]:
     """Return the differences between the sources of two environments, and between what they wrap."""
     interpreters = interpreter_changes(old.interpreter, new.interpreter, f" in the interpreter of {new.name}")
-    return [*_source("source", old, new), *wrapped_changes(old.wraps, new.wraps), *interpreters]
+    return [*source_changes("source", old, new), *wrapped_changes(old.wraps, new.wraps), *interpreters]
 
 
 def interpreter_changes(old: Interpreter | None, new: Interpreter | None, of: str = "") -> list[str]:
@@ -300,7 +302,8 @@ def model_changes(began: RunManifest, now: Mapping[str, Iterable[FileHash]]) -> 
     return [change for role in shared for change in file_changes(role, began.models[role], now[role])]
 
 
-def _source(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
+def source_changes(what: str, old: PluginSource | None, new: PluginSource | None) -> list[str]:
+    """Return the differences between two sources, a few words each; none if one of them is not known."""
     if old is None or new is None or old.sha256 == new.sha256:
         return []
     return file_changes(what, old.files, new.files) or [f"the {what}"]
@@ -340,30 +343,52 @@ def numerics_here() -> dict[str, str]:
 
 
 def newest_manifest(folder: RunFolder) -> RunManifest | None:
-    """Return the manifest of the newest incarnation of a run whose inputs changed, None if there is none."""
-    later = sorted(folder.path.glob("manifest-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
-    return read_json(later[-1] if later else folder.manifest, RunManifest, "nothing can be compared with it")
+    """Return the manifest of the newest inputs of a run, None if it has none."""
+    return next(_manifests(folder), None)
+
+
+def manifest_of_step(folder: RunFolder, step: int) -> RunManifest | None:
+    """Return the manifest of the inputs that trained a step of the current lineage, None if there is none."""
+    return next((manifest for manifest in _manifests(folder) if manifest.after < step), None)
+
+
+def _manifests(folder: RunFolder) -> Iterator[RunManifest]:
+    """Yield the manifests of a run, from the newest to that with which it started."""
+    for path in [*reversed(_later(folder)), folder.manifest]:
+        if found := read_json(path, RunManifest, "nothing can be compared with it"):
+            yield found
+
+
+def _later(folder: RunFolder) -> list[Path]:
+    """Return the manifests that resumes wrote, in their order."""
+    return sorted(folder.path.glob("manifest-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
 
 
 def write_manifest(folder: RunFolder, now: RunManifest) -> str:
-    """Write manifest.json, and when a resume finds another environment, data or software, manifest-1.json etc.
+    """Write manifest.json, and when a resume after step `now.after` finds other inputs, manifest-1.json and so on.
 
+    The inputs are environment, algorithm, loss, data and software; they may also be those of an earlier manifest again.
     Returns what changed since the run started in a sentence, "" if nothing did. Raises ConfigError, and writes nothing,
     if a model changed.
     """
-    began, path = read_manifest(folder), folder.manifest
-    if began and (differences := model_changes(began, now.models)):
+    began = read_manifest(folder)
+    if began is None:
+        _write(folder.manifest, now)
+        return ""
+    if differences := model_changes(began, now.models):
         raise ConfigError(
             f"models have changed since {folder.path} started: {'; '.join(differences)}. Restore these files, start a "
             f"new run, or delete {folder.manifest} to continue the run without a comparison"
         )
-    changed = changes(began, now) if began else []
-    if began and not changed:
-        return ""
-    if began:
-        path = path.with_stem(f"{path.stem}-{len(list(folder.path.glob('manifest-*.json'))) + 1}")
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(now)) + b"\n")
+    newest = newest_manifest(folder) or began
+    if newest.after > now.after or changes(newest, now):
+        _write(folder.manifest.with_stem(f"{folder.manifest.stem}-{len(_later(folder)) + 1}"), now)
+    changed = changes(began, now)
     return f"Changed since the run started: {'; '.join(changed)}." if changed else ""
+
+
+def _write(path: Path, manifest: RunManifest) -> None:
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def read_manifest(folder: RunFolder) -> RunManifest | None:

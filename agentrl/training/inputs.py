@@ -108,7 +108,8 @@ class RunInputs:
         algorithm = plugin_source(config.algorithm.name, self.algorithm) if self.algorithm else None
         loss = plugin_source(self.loss.name, self.loss.function) if self.loss else None
         data = chain.from_iterable(files_in(section.options) for section in (*config.env, config.algorithm))
-        return write_manifest(folder, build_manifest(envs, data, self._models(config), algorithm, loss))
+        found = build_manifest(envs, data, self._models(config), algorithm, loss)
+        return write_manifest(folder, replace(found, after=max(steps_in(folder.checkpoints), default=0)))
 
     def _models(self, config: Config) -> dict[str, Path]:
         """Return the folders of all models that the run loads, by role."""

@@ -75,7 +75,8 @@ def replay(path: Path, step: int | None = None) -> None:
 
         plan = replaying.plan_replay(folder, step)
         replaying.check_models(config, folder)
-        replaying.check_layout(config, plan)
+        replaying.check_algorithm(config, folder, plan)
+        replaying.check_settings(config, plan)
         print(f"Replaying {len(plan.steps)} steps of {folder.path} after step {plan.start}.", flush=True)
         run_until_stopped(replaying.replay(config, folder, plan))
     print(f"{len(plan.steps)} steps gave the weights that the run recorded.")

@@ -16,13 +16,24 @@ from agentrl.cluster.signals import Stop
 from agentrl.config.models import locate, other_models
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, RunError
+from agentrl.learner.lr_schedule import learning_rate
 from agentrl.metrics.step import StepRecord, merged_report
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.checkpoints import folder_of, steps_in
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
-from agentrl.records.manifest import model_changes, model_files, newest_manifest, numerics, numerics_here, read_manifest
+from agentrl.records.manifest import (
+    RunManifest,
+    manifest_of_step,
+    model_changes,
+    model_files,
+    numerics,
+    numerics_here,
+    plugin_source,
+    read_manifest,
+    source_changes,
+)
 from agentrl.records.store import TrajectoryStore
 from agentrl.training.credit import credited, with_meters
 from agentrl.training.inputs import algorithm_of
@@ -47,23 +58,29 @@ def plan_replay(folder: RunFolder, last: int | None = None) -> ReplayPlan:
     if last not in records:
         trained = f"steps 1 to {max(records)}" if records else "no step"
         raise ConfigError(f"{folder.path} has {trained}: there is no step {last} to replay")
-    _check_numerics(folder)
     start = max((step for step in steps_in(folder.checkpoints) if step < last), default=0)
     steps = tuple(records[step] for step in range(start + 1, last + 1))
     if silent := [record.step for record in steps if not record.learner.digest]:
         raise ConfigError(f"step {silent[0]} has no digest of its weights: an earlier version of agentrl trained it")
+    for step in range(start + 1, last + 1):
+        _check_numerics(_manifest(folder, step), step)
     return ReplayPlan(start, steps)
 
 
-def _check_numerics(folder: RunFolder) -> None:
-    manifest, here = newest_manifest(folder), numerics_here()
-    if manifest is None:
-        raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+def _manifest(folder: RunFolder, step: int) -> RunManifest:
+    """Return the manifest of the inputs that trained a step. Raises ConfigError if there is none."""
+    if found := manifest_of_step(folder, step):
+        return found
+    raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+
+
+def _check_numerics(manifest: RunManifest, step: int) -> None:
+    here = numerics_here()
     differences = [f"{name} {was} (here {here[name]})" for name, was in numerics(manifest).items() if here[name] != was]
     if differences:
         raise ConfigError(
-            f"{folder.path} was trained with {', '.join(differences)}: a replay is exact only with the same kind of "
-            "CPU and the same versions"
+            f"step {step} was trained with {', '.join(differences)}: a replay is exact only with the same kind of CPU "
+            "and the same versions"
         )
 
 
@@ -77,14 +94,43 @@ def check_models(config: Config, folder: RunFolder) -> None:
         )
 
 
-def check_layout(config: Config, plan: ReplayPlan) -> None:
-    """Raise ConfigError for a step that other ranks, threads or ZeRO stages trained than those of the run now."""
-    now = config.critic.layout(config.learner)
+def check_algorithm(config: Config, folder: RunFolder, plan: ReplayPlan) -> None:
+    """Raise ConfigError for a step that another source of the algorithm or of the loss trained than that of now."""
+    algorithm = algorithm_of(config)
+    own = algorithm.checked_loss()
+    now = {"algorithm": plugin_source(config.algorithm.name, type(algorithm))}
+    now |= {"loss": plugin_source(own.name, own.function)} if own else {}
+    for record in plan.steps:
+        manifest = _manifest(folder, record.step)
+        then = {"algorithm": manifest.algorithm, "loss": manifest.loss}
+        changed = [change for what, source in now.items() for change in source_changes(what, then[what], source)]
+        if changed:
+            raise ConfigError(
+                f"step {record.step} was trained by another source: {'; '.join(changed)}. Restore it, or choose steps "
+                "that the present one trained"
+            )
+
+
+def check_settings(config: Config, plan: ReplayPlan) -> None:
+    """Raise ConfigError for a step that was trained with other settings than those that a resume left.
+
+    They are ranks, threads and ZeRO stages, and the number of steps, on which the learning rate depends.
+    """
+    learner, now = config.learner, config.critic.layout(config.learner)
+    alone = config.critic.warmup_steps  # the critic's steps before the first of the policy
     for record in plan.steps:
         if record.learner.layout not in ("", now):  # earlier versions, which could not change it, did not record it
             raise ConfigError(
                 f"step {record.step} was trained by {record.learner.layout}, and a resume has changed that to {now}: a "
                 "replay is exact only with the same. Choose a later step"
+            )
+        first = (record.step - 1 - alone) * learner.updates
+        rates = [learning_rate(learner, first + n, config.steps - alone) for n in range(learner.updates)]
+        if record.learner.optimizer_steps and record.learner.lr not in rates:
+            raise ConfigError(
+                f"step {record.step} was trained with a learning rate of {record.learner.lr:g}, which is {rates[-1]:g} "
+                f"since a resume has changed `steps` to {config.steps}: a replay is exact only with the same. Choose a "
+                "later step"
             )
 
 

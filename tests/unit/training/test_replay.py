@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
+from agentrl.learner.lr_schedule import learning_rate
 from agentrl.metrics.step import PhaseSeconds, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines
 from agentrl.records.manifest import build_manifest, plugin_source, read_manifest, write_manifest
-from agentrl.training.replay import ReplayPlan, check_layout, check_models, plan_replay
+from agentrl.training.inputs import algorithm_of
+from agentrl.training.replay import ReplayPlan, check_algorithm, check_models, check_settings, plan_replay
 from agentrl.types import StepReport
 
 
@@ -54,12 +57,12 @@ def test_a_replay_with_another_model_is_refused_by_its_role(tmp_path: Path, role
     ],
 )
 def test_a_step_that_another_layout_trained_is_refused_by_its_number(changed: dict[str, int], was: str) -> None:
-    config = Config.model_validate({"learner": {"ranks": 2, "threads": 1, "zero_stage": 1}})
+    config = Config.model_validate({"learner": {"ranks": 2, "threads": 1, "zero_stage": 1, "lr": 1e-5, "schedule": "constant"}})
     now = config.critic.layout(config.learner)
     other = config.critic.layout(config.learner.model_copy(update=changed))
-    check_layout(config, ReplayPlan(0, (trained(1, ""), trained(2, now))))
+    check_settings(config, ReplayPlan(0, (trained(1, ""), trained(2, now))))
     with pytest.raises(ConfigError, match=rf"step 3 was trained by {was}, .* to 2 x 1 threads at ZeRO stage 1"):
-        check_layout(config, ReplayPlan(0, (trained(2, now), trained(3, other))))
+        check_settings(config, ReplayPlan(0, (trained(2, now), trained(3, other))))
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def test_a_run_of_this_machine_is_replayed(run: RunFolder) -> None:
 
 def test_a_replay_on_another_cpu_is_refused_by_its_name(run: RunFolder) -> None:
     rewrite(run, cpu="Abacus 9000")
-    with pytest.raises(ConfigError, match=r"was trained with CPU Abacus 9000 \(here .+\): .*same kind of CPU"):
+    with pytest.raises(ConfigError, match=r"step 1 was trained with CPU Abacus 9000 \(here .+\): .*same kind of CPU"):
         plan_replay(run)
 
 
@@ -114,6 +117,74 @@ def test_a_run_without_a_manifest_is_refused(run: RunFolder) -> None:
     run.manifest.unlink()
     with pytest.raises(ConfigError, match="nothing says which libraries trained it"):
         plan_replay(run)
+
+
+def test_a_step_is_compared_with_the_inputs_that_trained_it(run: RunFolder) -> None:
+    """A resume after step 1 found another torch, one after step 2 the first again."""
+    began = read_manifest(run)
+    assert began is not None
+    append(run, [trained(2, "", digest="0" * 16), trained(3, "", digest="0" * 16)])
+    other = dataclasses.replace(began, packages={**began.packages, "torch": "0.0.1"}, after=1)
+    assert "torch" in write_manifest(run, other)
+    assert write_manifest(run, dataclasses.replace(began, after=2)) == ""
+    for step in (2, 3):
+        with pytest.raises(ConfigError, match=r"step 2 was trained with torch 0\.0\.1"):
+            plan_replay(run, step)
+    assert plan_replay(run, 1).steps
+    (run.checkpoints / "step-000002").mkdir(parents=True)
+    assert [step.step for step in plan_replay(run, 3).steps] == [3]
+
+
+def test_a_step_that_a_resume_trained_again_is_compared_with_the_later_inputs(run: RunFolder) -> None:
+    began = read_manifest(run)
+    assert began is not None
+    other = dataclasses.replace(began, packages={**began.packages, "torch": "0.0.1"})
+    append(run, [trained(2, "", digest="0" * 16)])
+    write_manifest(run, dataclasses.replace(other, after=1))
+    with pytest.raises(ConfigError, match=r"step 2 was trained with torch 0\.0\.1"):
+        plan_replay(run)
+    write_manifest(run, began)  # a resume from the start, with the first version
+    assert len(plan_replay(run).steps) == 2
+
+
+@pytest.mark.parametrize("what", ["algorithm", "loss"])
+def test_a_step_that_another_source_trained_is_refused(run: RunFolder, tmp_path: Path, what: str) -> None:
+    algorithm, loss = tmp_path / "algo.py", tmp_path / "loss.py"
+    algorithm.write_text("from agentrl.algorithms import GRPO\nclass Mine(GRPO): pass\n")
+    loss.write_text("def mine(terms, config): return -terms.ratio * terms.advantages\n")
+    config = Config.model_validate({"algorithm": {"name": f"{algorithm}:Mine", "loss": f"{loss}:mine"}})
+    rule = algorithm_of(config)
+    own = rule.checked_loss()
+    assert own is not None
+    sources = [plugin_source(config.algorithm.name, type(rule)), plugin_source(own.name, own.function)]
+    rewrite(run, algorithm=sources[0], loss=sources[1])
+    plan = ReplayPlan(0, (trained(1, ""),))
+    check_algorithm(config, run, plan)
+    file = {"algorithm": algorithm, "loss": loss}[what]
+    file.write_text(file.read_text() + "# another\n")
+    with pytest.raises(ConfigError, match=rf"step 1 was trained by another source: {what}: {file.name}\. Restore"):
+        check_algorithm(config, run, plan)
+
+
+def test_a_step_with_a_learning_rate_of_another_number_of_steps_is_refused() -> None:
+    config = Config.model_validate({"steps": 4, "learner": {"lr": 1e-5, "updates_per_batch": 2}})
+    rates = [learning_rate(config.learner, update, 4) for update in range(8)]
+    now = config.critic.layout(config.learner)
+    report = trained(2, now).learner
+    kept, stopped, skipped, other = (
+        dataclasses.replace(trained(2, now), learner=dataclasses.replace(report, lr=lr, optimizer_steps=steps))
+        for lr, steps in ((rates[3], 2), (rates[2], 1), (0.0, 0), (learning_rate(config.learner, 3, 8), 2))
+    )
+    check_settings(config, ReplayPlan(1, (kept, stopped, skipped)))
+    with pytest.raises(ConfigError, match=r"step 2 was trained with a learning rate of 8\.\d+e-06, .*`steps` to 4"):
+        check_settings(config, ReplayPlan(1, (other,)))
+
+
+def append(run: RunFolder, records: Sequence[StepRecord]) -> None:
+    steps = JsonLines(run.metrics)
+    for record in records:
+        steps.append(record)
+    steps.close()
 
 
 def trained(step: int, layout: str, digest: str = "") -> StepRecord:
