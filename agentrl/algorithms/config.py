@@ -18,7 +18,7 @@ Loss = Literal["ppo_clip", "dual_clip", "gspo", "cispo", "policy_gradient"]
 """The losses of agentrl."""
 Correction = Literal["none", "tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "geometric_mask"]
 Estimator = Literal["k1", "k2", "k3"]
-CLIP_WIDTHS: dict[Loss, tuple[float, float]] = {
+CLIP_WIDTHS: dict[str, tuple[float, float]] = {
     "ppo_clip": (0.2, 0.28),
     "dual_clip": (0.2, 0.28),
     "gspo": (3e-4, 4e-4),
@@ -159,20 +159,25 @@ class AlgorithmConfig(Keys):
     @model_validator(mode="before")
     @classmethod
     def _with_clip_widths(cls, keys: Any) -> Any:
-        """Give a loss that replaces an inherited or the algorithm's own one the clip widths of its paper.
+        """Give a loss the clip widths of its paper in place of those that a class declares for another loss.
 
-        Widths that are set with the loss, or in a class that declares no other loss, stay.
+        Widths that are set with the loss stay, and between losses of the same widths (dual_clip is ppo_clip with one
+        more bound) those of the class.
         """
-        own = cls.model_fields["loss"].default
         if not isinstance(keys, dict):
             return keys
-        chosen = keys.get("loss", own)
-        widths = next((widths for loss, widths in CLIP_WIDTHS.items() if loss == chosen), ())
+        chosen = CLIP_WIDTHS.get(keys.get("loss", cls.model_fields["loss"].default))
         return keys | {
             key: width
-            for key, width in zip(("clip_low", "clip_high"), widths, strict=False)
-            if key not in keys and (chosen != own or cls._depth("loss") < cls._depth(key))
+            for key, width in zip(("clip_low", "clip_high"), chosen or (), strict=False)
+            if key not in keys and chosen != CLIP_WIDTHS.get(cls._loss_beside(key))
         }
+
+    @classmethod
+    def _loss_beside(cls, key: str) -> Any:
+        """Return the loss of the class that declares a key, the nearest of the base classes."""
+        fields = getattr(cls.__mro__[cls._depth(key)], "model_fields", cls.model_fields)
+        return fields["loss"].default
 
     @property
     def has_own_loss(self) -> bool:

@@ -24,10 +24,11 @@ class PPO(Algorithm):
     advantage before it is whitened over the batch.
 
     An episode that a limit cut off and that was scored counts as ended, as one that ended by itself: nothing follows.
-    With `bootstrap_truncated` the value of the last state stands for the reward of the last token and for what would
-    have followed, because V(s) = E[r + gamma V(s')] contains both; the reward itself is then not added. The last state
-    is the one before the last token: the state after the environment's last answer is not part of a trajectory. The
-    last token has no error of its own, and the critic learns that state from episodes that went on.
+    With `bootstrap_truncated` the value of each agent's last state stands for the reward of its last token, be it that
+    of a turn, and for what would have followed, because V(s) = E[r + gamma V(s')] contains both; the reward itself is
+    then not added. The last state is the one before the last token: the state after the environment's last answer is
+    not part of a trajectory. The last token has no error of its own, and the critic learns that state from episodes
+    that went on.
 
     With `discount_by` turn, gamma and lambda apply between turns only, so that the credit of a turn does not depend on
     its length. Assumes that the values have learned something before the policy moves: see critic.warmup_steps.

@@ -95,8 +95,8 @@ def with_epochs(config: Config) -> Config:
 def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
     """Raise one ConfigError for the keys that were set although nothing reads them.
 
-    False is always accepted. Dynamic sampling that an algorithm cannot do is refused even if its Config
-    asks for it.
+    False is always accepted. What would be lost silently is refused even if the algorithm's own Config asks for it:
+    dynamic sampling without groups to filter, and a loss without a ratio that is to correct for the sampler.
     """
     fields, found = type(algorithm.config).model_fields, algorithm.idle_keys()
     idle = [
@@ -108,5 +108,7 @@ def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
     ]
     if not idle and "filter_zero_variance" in found and algorithm.config.filter_zero_variance:
         idle = [f"algorithm.filter_zero_variance needs {found['filter_zero_variance']}: set it to false"]
+    if not idle and "old_logprobs" in found and algorithm.config.old_logprobs == "sampler":
+        idle = [f"algorithm.old_logprobs sampler needs {found['old_logprobs']}: set it to learner"]
     if idle:
         raise ConfigError("\n".join(idle))

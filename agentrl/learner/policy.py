@@ -10,6 +10,7 @@ from functools import partial
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.config.schema import LearnerSection
+from agentrl.errors import AlgorithmError
 from agentrl.learner.batch import split_updates, with_gradient
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lora import add_adapters
@@ -117,4 +118,10 @@ class Policy:
 
 
 def _policy_kl(meter: Meter) -> float:
-    return means(gathered(meter.sums())).get("policy_kl", 0.0)
+    metered = means(gathered(meter.sums()))
+    if "policy_kl" not in metered:
+        raise AlgorithmError(
+            "algorithm.kl_stop needs the meter 'policy_kl', which the objective did not give: call "
+            "terms.meter('policy_kl', values) in it, or leave algorithm.kl_stop out"
+        )
+    return metered["policy_kl"]

@@ -34,10 +34,11 @@ def trajectory(
     lengths: Sequence[int] = (2,),
     agents: Sequence[str] = (),
     stop_reason: StopReason = StopReason.ENV_DONE,
+    states: Sequence[str] = (),
 ) -> Trajectory:
     """One sequence: for each turn one context token, then as many sampled ones as `lengths` says.
 
-    `turns` holds the rewards of turns. Turn t begins with the observation "state t".
+    `turns` holds the rewards of turns. Turn t begins with the observation `states[t]`, by default "state t".
     """
     segments: list[Segment] = []
     messages: list[Message] = []
@@ -45,7 +46,8 @@ def trajectory(
         segments += [Segment((7,), is_action=False, turn=turn)]
         agent = agents[turn] if agents else ""
         segments += [Segment((5,) * length, True, logprobs=(-1.0,) * length, turn=turn, agent=agent)]
-        messages += [{"role": "user", "content": f"state {turn}"}, {"role": "assistant", "content": "reply"}]
+        state = states[turn] if states else f"state {turn}"
+        messages += [{"role": "user", "content": state}, {"role": "assistant", "content": "reply"}]
     signals = [Signal("r", reward), *(Signal("t", v, scope="turn", turn=k) for k, v in (turns or {}).items())]
     sequences = (TokenSequence(tuple(segments)),)
     return Trajectory(

@@ -206,6 +206,22 @@ def test_gigpo_equals_its_paper(played: list[Played], omega: float, gamma: float
     check(rule, [played], [expected], 1e-6)
 
 
+def test_gigpo_compares_turns_by_their_state_wherever_they_are() -> None:
+    """Equations 6 and 7: state x occurs twice in one member and once, later, in the other; omega 1, gamma 0.5."""
+    members = [
+        trajectory(0, 1.0, {0: 0.0, 1: 0.0, 2: 0.0}, (1, 1, 1), states=("s", "x", "x")),
+        trajectory(1, 0.0, {0: 4.0, 1: 2.0}, (1, 1), states=("y", "x")),
+    ]
+    rule = algorithm("gigpo", step_weight=1.0, gamma=0.5, scale_rewards=False)
+    of_episodes = [1.0 - 3.5, 6.0 - 3.5]
+    to_go = [0.5, 1.0, 2.0]  # of the three turns that begin at x
+    steps = [value - statistics.fmean(to_go) for value in to_go]
+    expected = [[of_episodes[0], of_episodes[0] + steps[0], of_episodes[0] + steps[1]], [2.5, 2.5 + steps[2]]]
+    [samples] = credited(rule, group(*members))
+    for sample, values in zip(samples, expected, strict=True):
+        assert sample.advantages.tolist() == pytest.approx(values)
+
+
 @given(OUTCOMES, st.integers(1, 6), st.integers(1, 6))
 def test_dapo_adds_the_soft_overlong_punishment(played: list[Played], limit: int, cache: int) -> None:
     """DAPO (Yu et al. 2025, arXiv:2503.14476): equation 13 (section 3.4), then the advantage of equation 9."""

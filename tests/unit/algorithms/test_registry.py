@@ -336,3 +336,11 @@ def test_every_algorithm_of_agentrl_is_announced() -> None:
     names = [entry.name for entry in ALGORITHMS.shipped]
     assert names == list(dict.fromkeys(names))
     assert {resolve(name).name for name in names} == set(names)
+
+
+def test_a_default_that_leaves_the_mismatch_uncorrected_is_refused(tmp_path: Path) -> None:
+    """Without a ratio in the loss, the sampler's logprobs correct nothing, and the correction is off."""
+    text = FILE.replace("bonus: float = 0.5", 'loss: str = "policy_gradient"\n        old_logprobs: str = "sampler"')
+    with pytest.raises(ConfigError, match=r"old_logprobs sampler needs a loss with the ratio .*: set it to learner"):
+        made(f"{write(tmp_path, 'mine.py', text)}:Mine")
+    assert made(f"{tmp_path}/mine.py:Mine", old_logprobs="learner")

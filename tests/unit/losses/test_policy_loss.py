@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agentrl.algorithms import AlgorithmConfig
+from agentrl.algorithms import PPO, AlgorithmConfig
 from agentrl.algorithms.config import CLIP_WIDTHS, Loss
 from agentrl.losses import LOSSES
 from agentrl.losses.policy_loss import gspo, ppo_clip
 from agentrl.losses.terms import Terms, means
+from tests.unit.algorithms.cases import algorithm
 from tests.unit.losses.tokens import Rows, Token, mean, random_rows, seen
 
 Formula = Callable[[list[Token], Token, AlgorithmConfig], tuple[float, float]]
@@ -153,7 +154,7 @@ def test_clip_higher_holds_a_good_token_at_its_own_bound_and_a_bad_one_at_the_lo
 
 
 @pytest.mark.parametrize("loss", CLIP_WIDTHS)
-def test_a_loss_that_replaces_the_algorithms_own_brings_its_clip_widths(loss: Loss) -> None:
+def test_a_loss_that_replaces_the_algorithms_own_brings_its_clip_widths(loss: str) -> None:
     keys = AlgorithmConfig(loss=loss)
     assert (keys.clip_low, keys.clip_high) == CLIP_WIDTHS[loss]
     assert AlgorithmConfig(loss=loss, clip_high=0.5).clip_high == 0.5
@@ -167,3 +168,34 @@ def test_an_algorithm_keeps_the_clip_widths_of_its_own_loss() -> None:
 
     assert Narrow().clip_low == Narrow(loss="gspo").clip_low == 0.1
     assert Narrow(loss="cispo").clip_low == 1.0
+
+
+def test_dual_clip_keeps_the_clip_widths_of_an_algorithm_with_ppo_clip() -> None:
+    """Its only difference is one more bound."""
+
+    class Dual(PPO.Config):
+        loss: Loss = "dual_clip"
+
+    assert PPO.Config(loss="dual_clip").clip_high == Dual().clip_high == PPO.Config().clip_high == 0.2
+    assert Dual(loss="cispo").clip_high == CLIP_WIDTHS["cispo"][1]
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "grpo": {"loss": "ppo_clip", "normalization": "token", "clip_low": 0.2, "clip_high": 0.28},
+    "dr_grpo": {"loss": "ppo_clip", "normalization": "constant"},
+    "dapo": {
+        "loss": "ppo_clip", "normalization": "token", "clip_low": 0.2, "clip_high": 0.28,
+        "overlong_penalty": 1.0, "filter_zero_variance": True,
+    },
+    "gspo": {"loss": "gspo", "normalization": "sequence", "clip_low": 3e-4, "clip_high": 4e-4},
+    "cispo": {"loss": "cispo", "normalization": "token", "clip_low": 1.0, "clip_high": 4.0},
+    "ppo": {"loss": "ppo_clip", "normalization": "token", "clip_low": 0.2, "clip_high": 0.2},
+}  # fmt: skip
+"""Dr. GRPO: arXiv:2503.20783, section 3.2. DAPO: arXiv:2503.14476, equation 8 and section 4.1. GSPO: arXiv:2507.18071,
+equation 5 and section 5.1. CISPO: arXiv:2506.13585, section 3.1. PPO: arXiv:1707.06347, section 6.1."""
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_an_algorithm_has_the_loss_the_normalisation_and_the_widths_of_its_paper(name: str) -> None:
+    config = algorithm(name).config
+    assert {key: getattr(config, key) for key in DEFAULTS[name]} == DEFAULTS[name]

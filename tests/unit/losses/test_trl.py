@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from agentrl.algorithms import AlgorithmConfig
+from agentrl.algorithms import AlgorithmConfig, RunShape
 from agentrl.losses import LOSSES
 from agentrl.losses.objective import objective
+from tests.unit.algorithms.cases import algorithm, assigned, group, trajectory
 from tests.unit.losses.tokens import seen
 from tests.unit.losses.trl_numbers import MAX_TOKENS, batch
 
@@ -71,6 +72,14 @@ SAME: dict[str, dict[str, Any]] = {
     "sequence_mask": {"correction": "sequence_mask", "tis_floor": 0.5, "tis_cap": 1.3},
 }
 """The keys with which agentrl computes the same."""
+NORMALISED: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("grpo", {"normalization": "sequence"}),
+    "gspo": ("gspo", {}),
+    "dr_grpo": ("dr_grpo", {}),
+    "dapo": ("dapo", {}),
+    "cispo": ("cispo", {}),
+}
+"""The algorithm that divides the summed loss as TRL does; GRPO, a mean over tokens, for the others."""
 
 
 @pytest.mark.parametrize("case", TRL)
@@ -90,11 +99,9 @@ def test_loss_and_gradient_equal_trls(case: str) -> None:
 
 
 def _shares(case: str) -> list[float]:
-    """What TRL multiplies the loss of each token by: 1 / (answers * length), 1 / (answers * limit), or 1 / tokens."""
-    rows = batch()
-    match case:
-        case "grpo" | "gspo":
-            return [1 / (len(rows) * len(row)) for row in rows for _ in row]
-        case "dr_grpo":
-            return [1 / (len(rows) * MAX_TOKENS) for row in rows for _ in row]
-    return [1 / sum(map(len, rows)) for row in rows for _ in row]
+    """The weight of each token in the summed loss: of the algorithm with the normalisation of TRL's `loss_type`."""
+    name, keys = NORMALISED.get(case, ("grpo", {}))
+    members = [trajectory(number, float(number), lengths=(len(row),)) for number, row in enumerate(batch())]
+    samples = assigned(algorithm(name, RunShape(max_tokens=MAX_TOKENS), **keys), group(*members))
+    divisor = sum(sample.share or 0.0 for sample in samples)
+    return [weight / divisor for sample in samples for weight in sample.weights.tolist()]
