@@ -341,6 +341,6 @@ def test_every_algorithm_of_agentrl_is_announced() -> None:
 def test_a_default_that_leaves_the_mismatch_uncorrected_is_refused(tmp_path: Path) -> None:
     """Without a ratio in the loss, the sampler's logprobs correct nothing, and the correction is off."""
     text = FILE.replace("bonus: float = 0.5", 'loss: str = "policy_gradient"\n        old_logprobs: str = "sampler"')
-    with pytest.raises(ConfigError, match=r"old_logprobs sampler needs a loss with the ratio .*: set it to learner"):
+    with pytest.raises(ConfigError, match=r"Mine: old_logprobs is sampler .*, which needs a loss with the ratio"):
         made(f"{write(tmp_path, 'mine.py', text)}:Mine")
-    assert made(f"{tmp_path}/mine.py:Mine", old_logprobs="learner")
+    assert made(f"{tmp_path}/mine.py:Mine", loss="ppo_clip").config.old_logprobs == "sampler"
