@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from agentrl.config.urls import fault_of_urls
 from agentrl.errors import ConfigError
 
 BUSY = (425, 429, 502, 503, 504, *range(520, 525), 529)
@@ -24,16 +25,15 @@ MAX_BYTES = 64 << 20
 """Maximum size of an answer."""
 
 
-def checked_urls(url: str, name: str) -> tuple[str, ...]:
-    """Return the addresses in a comma-separated list, without trailing slashes. Raises ConfigError if one is no URL.
+def checked_urls(url: str, name: str, secret: str = "token") -> tuple[str, ...]:
+    """Return the addresses in a comma-separated list, without trailing slashes.
 
-    `name` says in the message whose addresses they are.
+    Raises ConfigError if one is no URL or has a user name or password. The message names `name`, whose addresses they
+    are, and `secret`, the key that takes credentials.
     """
-    urls = tuple(one.strip().rstrip("/") for one in url.split(","))
-    for one in urls:
-        if not one.startswith(("http://", "https://")):
-            raise ConfigError(f"{name}: {one!r} is no URL; write for example http://127.0.0.1:5000")
-    return urls
+    if fault := fault_of_urls(url, secret):
+        raise ConfigError(f"{name} {fault}")
+    return tuple(one.strip().rstrip("/") for one in url.split(","))
 
 
 def with_path(urls: Sequence[str], path: str) -> tuple[str, ...]:

@@ -262,3 +262,10 @@ async def test_the_token_is_sent() -> None:
 def test_an_address_that_is_no_url_is_refused() -> None:
     with pytest.raises(ConfigError, match="write for example http://"):
         RewardModel("127.0.0.1:5000")
+
+
+@pytest.mark.parametrize("url", ["http://user:pass,word@one", "http://one,https://user@two:5000/get_reward"])
+def test_an_address_with_credentials_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"reward model rm has a user name .*, and set token") as it:
+        RewardModel(url, name="rm")
+    assert "word" not in str(it.value).replace("password", "")
