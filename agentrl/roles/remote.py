@@ -152,9 +152,8 @@ class RemotePlayer:
 
     async def _post(self, body: dict[str, Any], ends_at: float) -> RoleReply:
         """Return the reply to a request. The tokens of an answer that is no reply are counted here."""
-        left_s = ends_at - asyncio.get_running_loop().time()
         try:
-            answer = await self._poster.post(body, round(left_s, 1))
+            answer = await self._poster.post(body, ends_at)
             try:
                 return _read(answer, body)
             except (AskError, RequestError):
