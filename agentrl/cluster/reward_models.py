@@ -20,6 +20,7 @@ from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.errors import AgentRLError
 from agentrl.records.restarts import Restarts
 from agentrl.reward_models import Query, RewardModel
+from agentrl.reward_models.client import ServedRewardModel
 from agentrl.reward_models.keys import Ask, client_of
 from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
@@ -35,8 +36,9 @@ END_S = 6.0
 class RewardModels:
     """All reward models of a run. `policy` is the folder of the model that is trained.
 
-    `ask` asks judges on engines. A served model that dies or hangs is replaced, and its requests are sent again; more
-    than `engine.restarts` deaths stop the run.
+    `ask` asks judges on engines. A served model that dies, or hangs for `reward.score_timeout_s`, is replaced, and its
+    requests are sent again, once: one that two servers in a row do not answer fails. More than `engine.restarts` deaths
+    stop the run.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class RewardModels:
         self._restarts, self._stop = restarts, stop
         self._token = secrets.token_hex()
         timeout_s = config.reward.score_timeout_s
+        replacement_s = timeout_s + HEARTBEAT_S + ANSWER_S + END_S + config.engine.start_timeout_s
         self._models = {
-            keys.name: (keys, client_of(keys, timeout_s, self._token, ask)) for keys in config.reward.models
+            keys.name: (keys, client_of(keys, timeout_s, self._token, replacement_s, ask))
+            for keys in config.reward.models
         }
         self._servers = {keys.name: self._spawned(keys) for keys in config.reward.served}
         self._watches: list[asyncio.Task[None]] = []
@@ -119,7 +123,7 @@ class RewardModels:
         actor, deadline_s = self._servers[name], self._config.engine.start_timeout_s
         self._cluster.register(await actor.make(deadline_s=deadline_s))
         _, client = self._models[name]
-        assert isinstance(client, RewardModel)
+        assert isinstance(client, ServedRewardModel)
         client.move(await actor.call("start", deadline_s=deadline_s))
 
     async def _watch(self, keys: RewardModelKeys) -> None:

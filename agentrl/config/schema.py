@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.environments import MOST, check_labels, tables
+from agentrl.config.urls import fault_of_urls, has_credentials
 from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -137,6 +138,8 @@ class RoleKeys(Section):
     @model_validator(mode="after")
     def reachable(self) -> RoleKeys:
         """Refuse keys without effect."""
+        if fault := fault_of_urls(self.url, "api_key_env") if self.url else "":
+            raise PydanticCustomError("role", "{fault}", {"fault": fault})
         if self.api_key_env and not self.url:
             raise PydanticCustomError("role", "has an api_key_env without a url: leave it out")
         if self.max_context and not self.is_served:
@@ -181,6 +184,18 @@ class EnvSection(PluginSection):
     roles: Annotated[dict[str, RoleKeys] | None, Unset("those of the run")] = Field(
         None, description='own roles, in place of those of the run: roles = {judge = {url = "...", model = "..."}}'
     )
+
+    @field_validator("name")
+    @classmethod
+    def without_credentials(cls, name: str) -> str:
+        """Refuse a URL with a user name or password: a run stores the names of its environments."""
+        if has_credentials(name):
+            raise PydanticCustomError(
+                "credentials",
+                "has a user name or password in its URL, which the run would store: leave them out. AGENTRL_ENV_TOKEN "
+                "is the token of agentrl://; for other servers let a proxy add what they ask for",
+            )
+        return name
 
     @property
     def label(self) -> str:
@@ -374,11 +389,10 @@ def _fault(keys: RewardModelKeys) -> str:
         "has bounds without a judge": keys.differs("bounds") and not keys.judge,
         "has max_tokens without a judge": keys.differs("max_tokens") and not keys.judge,
         "has a token_env without a url": bool(keys.token_env) and not keys.url,
-        "has a url without http:// or https://": bool(keys.url)
-        and not (keys.url or "").startswith(("http://", "https://")),
         "has the scope turn, which /get_reward does not serve": keys.scope == "turn" and keys.is_openrlhf,
     }
-    return next((fault for fault, is_met in faults.items() if is_met), "")
+    fault_of_url = fault_of_urls(keys.url, "token_env") if keys.url else ""
+    return next((fault for fault, is_met in faults.items() if is_met), fault_of_url)
 
 
 def _askable(models: tuple[RewardModelKeys, ...]) -> tuple[RewardModelKeys, ...]:
@@ -405,7 +419,7 @@ class RewardSection(Section):
         "",
         description="name of a resource of Ray: run served models on nodes that have it (ray start --resources)",
     )
-    score_timeout_s: float = Field(120.0, gt=0, description="deadline for a score")
+    score_timeout_s: float = Field(120.0, gt=0, description="deadline for a score, once its request has been sent")
 
     @property
     def served(self) -> tuple[RewardModelKeys, ...]:

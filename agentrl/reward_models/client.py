@@ -10,10 +10,13 @@ from typing import Any
 
 from agentrl.env.rewards import counted, invalid
 from agentrl.errors import ConfigError
-from agentrl.roles.poster import AskError, Poster, checked_urls, with_path
+from agentrl.roles.poster import AskError, Poster, RefusedError, checked_urls, with_path
 from agentrl.types import Message, Signal
 
 WAIT_S = 0.005
+MAX_CONNECTIONS = 8
+UNKNOWN = "http://127.0.0.1"
+"""Address of a model that the run serves, until it has started."""
 OPENRLHF_PATH, OWN_PATH = "/get_reward", "/v1/score"
 MAX_SHOWN = 120
 
@@ -44,8 +47,12 @@ class RewardModel:
 
     Several addresses with commas between them are asked in turn; a request that one of them refuses goes to the next.
     Calls that come together are sent together, at most `max_batch` in a request and `max_connections` requests at once.
-    A failure gives an invalid signal with the reason, never a value. In an environment, create one per process with
-    `@shared`; its rewards are then `async def` methods that return `await self.rm.score(ctx.messages)`.
+    `timeout_s` is the deadline of a request once it has been sent; it waits for a connection as long as others are
+    answered. A request that is refused for what it contains is sent again in halves, within its deadline, so that only
+    a conversation that cannot be scored has no score. A failure gives an invalid signal with the reason, never a value.
+
+    In an environment, create one per process with `@shared`; its rewards are then `async def` methods that return
+    `await self.rm.score(ctx.messages)`.
     """
 
     def __init__(
@@ -57,7 +64,7 @@ class RewardModel:
         token: str = "",
         timeout_s: float = 60.0,
         max_batch: int = 32,
-        max_connections: int = 8,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         urls = checked_urls(url, f"reward model {name}")
         forms = {one.endswith(OPENRLHF_PATH) for one in urls}
@@ -83,10 +90,6 @@ class RewardModel:
             batch.is_full.set()
         return (await asyncio.shield(batch.signals))[index]
 
-    def move(self, url: str) -> None:
-        """Ask the server at `url` from now on, which replaces the present one; requests under way go there too."""
-        self._poster.urls = (url + OWN_PATH,)
-
     async def aclose(self) -> None:
         """Cancel what is under way and close all connections. Idempotent."""
         for task in self._tasks:
@@ -106,15 +109,31 @@ class RewardModel:
                 await batch.is_full.wait()
         if self._open is batch:
             self._open = None
-        ask = self._get_reward if self.is_openrlhf else self._score
         try:
-            return await ask(batch.inputs)
+            async with self._poster.connection() as ends_at:
+                return await self._signals(batch.inputs, ends_at)
         except AskError as error:
-            return [invalid(self._blank, str(error))] * len(batch.inputs)
+            return self._invalid(batch.inputs, error)
 
-    async def _score(self, inputs: Sequence[Given]) -> list[Signal]:
+    async def _signals(self, inputs: Sequence[Given], ends_at: float) -> list[Signal]:
+        """Return the signals of conversations; `ends_at` is the deadline, a time of the event loop."""
+        ask, middle = self._get_reward if self.is_openrlhf else self._score, len(inputs) // 2
+        try:
+            return await ask(inputs, ends_at)
+        except RefusedError as error:
+            if not middle:
+                return self._invalid(inputs, error)
+        except AskError as error:
+            return self._invalid(inputs, error)
+        first = await self._signals(inputs[:middle], ends_at)
+        return [*first, *await self._signals(inputs[middle:], ends_at)]
+
+    def _invalid(self, inputs: Sequence[Given], error: AskError) -> list[Signal]:
+        return [invalid(self._blank, str(error))] * len(inputs)
+
+    async def _score(self, inputs: Sequence[Given], ends_at: float) -> list[Signal]:
         texts = [given.text if isinstance(given, Query) else given for given in inputs]
-        answer = await self._poster.post({"inputs": texts})
+        answer = await self._poster.post({"inputs": texts}, ends_at)
         scores = self._values(answer, "scores", len(inputs))
         reasons = self._reasons(answer, len(inputs))
         return [
@@ -122,17 +141,18 @@ class RewardModel:
             for index, value in enumerate(scores)
         ]
 
-    async def _get_reward(self, inputs: Sequence[Given]) -> list[Signal]:
+    async def _get_reward(self, inputs: Sequence[Given], ends_at: float) -> list[Signal]:
         queries = [Query(given) if isinstance(given, str) else given for given in inputs]
         texts = [query for query in queries if isinstance(query, Query)]
         if len(texts) < len(queries):
-            raise AskError(f"{self._poster.url} takes rendered text, not messages: pass a str or a Query")
+            raise RefusedError(f"{self._poster.url} takes rendered text, not messages: pass a str or a Query")
         answer = await self._poster.post(
             {
                 "query": [query.text for query in texts],
                 "prompts": [query.prompt for query in texts],
                 "labels": [query.label for query in texts],
-            }
+            },
+            ends_at,
         )
         signals = [self._signal(value) for value in self._values(answer, "rewards", len(inputs))]
         return [replace(signal, evidence=_logs(answer, index)) for index, signal in enumerate(signals)]
@@ -161,6 +181,21 @@ class RewardModel:
         if len(values) != count:
             raise AskError(f"{self._poster.url} answered with {len(values)} {key} for {count} texts")
         return values
+
+
+class ServedRewardModel(RewardModel):
+    """A reward model that the run serves itself; `move` gives its address.
+
+    `replacement_s` is the longest time from the moment when its server dies or hangs until another one serves.
+    """
+
+    def __init__(self, name: str, weight: float, token: str, timeout_s: float, replacement_s: float) -> None:
+        super().__init__(UNKNOWN, name=name, weight=weight)
+        self._poster = Poster((UNKNOWN + OWN_PATH,), token, timeout_s, MAX_CONNECTIONS, replacement_s)
+
+    def move(self, url: str) -> None:
+        """Ask the server at `url` from now on, also with the requests under way at the one that it replaces."""
+        self._poster.move(url + OWN_PATH)
 
 
 def _logs(answer: Mapping[str, Any], index: int) -> dict[str, Any] | None:

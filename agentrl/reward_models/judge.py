@@ -106,7 +106,9 @@ class Judge:
         """Return the score of a conversation, with the judge's answer as evidence."""
         question = self._verdicts.question(given)
         try:
-            answer = await self._poster.post({**self._settings, "messages": [{"role": "user", "content": question}]})
+            async with self._poster.connection() as ends_at:
+                asked = {**self._settings, "messages": [{"role": "user", "content": question}]}
+                answer = await self._poster.post(asked, ends_at)
         except AskError as error:
             return self._verdicts.failed(str(error))
         text, ended = _reply(answer)

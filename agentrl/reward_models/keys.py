@@ -8,13 +8,11 @@ from functools import partial
 
 from agentrl.config.schema import RewardModelKeys
 from agentrl.errors import ConfigError, RoleError
-from agentrl.reward_models.client import RewardModel
+from agentrl.reward_models.client import RewardModel, ServedRewardModel
 from agentrl.reward_models.judge import PATTERN, PROMPT, EngineJudge, Judge, Verdicts
 from agentrl.roles import RoleReply
 from agentrl.types import Signal
 
-UNKNOWN = "http://127.0.0.1"
-"""Address of a model that the run serves, until it has started."""
 Ask = Callable[[str, str], Awaitable[RoleReply]]
 """Asks the judge of a name on its engine; see `EngineJudge`."""
 
@@ -24,9 +22,12 @@ async def _nobody(name: str, question: str) -> RoleReply:  # noqa: ARG001 (the s
 
 
 def client_of(
-    keys: RewardModelKeys, timeout_s: float, served_token: str = "", ask: Ask = _nobody
+    keys: RewardModelKeys, timeout_s: float, served_token: str = "", replacement_s: float = 0.0, ask: Ask = _nobody
 ) -> RewardModel | Judge | EngineJudge:
-    """Return the client of a reward model. Raises ConfigError for what it cannot use."""
+    """Return the client of a reward model. Raises ConfigError for what it cannot use.
+
+    `served_token` and `replacement_s` are those of a model that the run serves; see `ServedRewardModel`.
+    """
     if keys.token_env and not os.environ.get(keys.token_env):
         raise ConfigError(f"reward model {keys.name}: the environment variable {keys.token_env} is not set")
     token = os.environ[keys.token_env] if keys.token_env else ""
@@ -35,11 +36,12 @@ def client_of(
         blank = Signal(keys.name, None, keys.weight, verifier=keys.model or "")
         verdicts = Verdicts(blank, prompt=prompt, pattern=pattern, bounds=keys.bounds)
         return EngineJudge(verdicts, partial(ask, keys.name))
+    if not keys.url:
+        return ServedRewardModel(keys.name, keys.weight, served_token, timeout_s, replacement_s)
     if not keys.judge:
-        url, token = (keys.url, token) if keys.url else (UNKNOWN, served_token)
-        return RewardModel(url, name=keys.name, weight=keys.weight, token=token, timeout_s=timeout_s)
+        return RewardModel(keys.url, name=keys.name, weight=keys.weight, token=token, timeout_s=timeout_s)
     return Judge(
-        keys.url or "",
+        keys.url,
         str(keys.judge),
         prompt=prompt,
         pattern=pattern,

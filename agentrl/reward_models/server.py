@@ -26,6 +26,7 @@ from agentrl.errors import AgentRLError
 from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError, ScoringError
 from agentrl.reward_models.scorer import Ids, Scorer, TextError
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
+from agentrl.serving.body import decoded
 from agentrl.serving.server import overloaded
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class RewardServer:
 
 def _decoded(body: bytes, kind: type[T], form: str) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decoded(body, kind)
     except (ValueError, RecursionError) as error:
         reason = f"the body is not {form}: {error}"
         raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", reason) from None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
+from agentrl.config.urls import fault_of_urls
 from agentrl.errors import ConfigError
 
 BUSY = (425, 429, 502, 503, 504, *range(520, 525), 529)
@@ -18,22 +21,23 @@ Beside those of HTTP, 520 to 524 are Cloudflare's for a server that it does not 
 """
 UNSURE, MOST_UNSURE = (408, 409, 500), 3
 """Statuses of a failure that may have passed, or may be due to the request: it is sent so often in all."""
+CONTENT = (400, 413, 422, 500)
+"""Statuses of a refusal that may be due to what the request contains."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_SHOWN = 300
 MAX_BYTES = 64 << 20
 """Maximum size of an answer."""
 
 
-def checked_urls(url: str, name: str) -> tuple[str, ...]:
-    """Return the addresses in a comma-separated list, without trailing slashes. Raises ConfigError if one is no URL.
+def checked_urls(url: str, name: str, secret: str = "token") -> tuple[str, ...]:
+    """Return the addresses in a comma-separated list, without trailing slashes.
 
-    `name` says in the message whose addresses they are.
+    Raises ConfigError if one is no URL or has a user name or password. The message names `name`, whose addresses they
+    are, and `secret`, the key that takes credentials.
     """
-    urls = tuple(one.strip().rstrip("/") for one in url.split(","))
-    for one in urls:
-        if not one.startswith(("http://", "https://")):
-            raise ConfigError(f"{name}: {one!r} is no URL; write for example http://127.0.0.1:5000")
-    return urls
+    if fault := fault_of_urls(url, secret):
+        raise ConfigError(f"{name} {fault}")
+    return tuple(one.strip().rstrip("/") for one in url.split(","))
 
 
 def with_path(urls: Sequence[str], path: str) -> tuple[str, ...]:
@@ -45,17 +49,32 @@ class AskError(Exception):
     """A request without a usable answer; the message is the reason."""
 
 
+class RefusedError(AskError):
+    """A request that has no JSON, or whose content a server refuses: a part of it may have an answer."""
+
+
 class Poster:
     """Posts to servers of one model in turn, with at most `max_connections` requests at once.
 
     A request that fails because a server is busy, restarting or unreachable is sent again, to the next server, until
-    `timeout_s` has passed since it was first sent; not before the time that a single server names in `Retry-After`.
+    its deadline; not before the time that a single server names in `Retry-After`. The proxies of the environment
+    variables, such as HTTP_PROXY, apply to servers that the user names, except those on this machine.
+
+    A server that the run starts has a `replacement_s`: within that time after it dies or hangs, the run calls `move`.
     """
 
-    def __init__(self, urls: Sequence[str], token: str, timeout_s: float, max_connections: int) -> None:
-        self.urls, self._timeout_s, self._sent = tuple(urls), timeout_s, 0
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._slots = asyncio.Semaphore(max_connections)
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str,
+        timeout_s: float,
+        max_connections: int,
+        replacement_s: float | None = None,
+    ) -> None:
+        self.urls, self._sent, self._moves = tuple(urls), 0, 0
+        self._timeout_s, self._replacement_s = timeout_s, replacement_s
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._slots, self._answered_at = asyncio.Semaphore(max_connections), 0.0
         self._client: httpx.AsyncClient | None = None
 
     @property
@@ -63,43 +82,84 @@ class Poster:
         """All addresses, for messages."""
         return ", ".join(self.urls)
 
-    async def post(self, body: dict[str, Any], timeout_s: float | None = None) -> Any:
-        """Return the JSON of the answer, within `timeout_s` if it is given. Raises AskError."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        failure = "it neither refused nor answered"
+    def move(self, url: str) -> None:
+        """Post to `url` from now on, also the requests under way; those that have moved once before fail."""
+        self.urls, self._moves = (url,), self._moves + 1
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[float]:
+        """Hold one of the connections; yields the time of the event loop at which answers on it are due.
+
+        That is `timeout_s`, with the time of a replacement, after the wait for the connection. The wait goes on while
+        other requests are answered. Raises AskError after a wait of such a time in which none was answered.
+        """
+        timeout_s, time = self._timeout_s + (self._replacement_s or 0.0), asyncio.get_running_loop().time
+        began = time()
+        async with self._slots:
+            now = time()
+            if now - max(began, self._answered_at) >= timeout_s:
+                raise AskError(f"{self.url} answered none of the requests before this one within {timeout_s:g} s")
+            yield now + timeout_s
+
+    async def post(self, body: dict[str, Any], ends_at: float) -> Any:
+        """Return the JSON of the answer. `ends_at` is the deadline, a time of the event loop. Raises AskError."""
+        content, moves = self._written(body), self._moves
+        time = asyncio.get_running_loop().time
+        left_s, failure = round(max(0.0, ends_at - time()), 1), "it neither refused nor answered"
         try:
-            async with self._slots, asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(ends_at):
                 pause_s, unsure = FIRST_PAUSE_S, 0
-                while True:
+                while self._moves <= moves + 1:
                     url, self._sent = self.urls[self._sent % len(self.urls)], self._sent + 1
                     asked_s = 0.0
                     try:
-                        async with self._opened().stream("POST", url, json=body, headers=self._headers) as response:
+                        async with self._opened().stream(
+                            "POST", url, content=content, headers=self._headers
+                        ) as response:
                             answer = await _body(url, response)
                     except (httpx.TransportError, OSError) as error:
                         failure = f"{type(error).__name__}: {error}".rstrip(": ")
                     else:
                         unsure += response.status_code in UNSURE
                         if response.status_code not in (*BUSY, *UNSURE) or unsure == MOST_UNSURE:
+                            self._answered_at = time()
                             return _json(url, response.status_code, answer)
                         failure = f"status {response.status_code}: {_shown(answer)}"
                         asked_s = _retry_after_s(response) if len(self.urls) == 1 else 0.0
                     await asyncio.sleep(max(pause_s, asked_s))
                     pause_s = min(2 * pause_s, MAX_PAUSE_S)
         except TimeoutError:
-            raise AskError(f"{self.url} gave no answer within {timeout_s:g} s ({failure})") from None
-        except (httpx.InvalidURL, httpx.HTTPError, ValueError) as error:  # ValueError: NaN has no JSON
+            raise AskError(f"{self.url} gave no answer within {left_s:g} s ({failure})") from None
+        except (httpx.InvalidURL, httpx.HTTPError, ValueError) as error:
             raise AskError(f"{self.url}: {type(error).__name__}: {error}") from error
+        raise AskError(f"two servers were replaced before they answered: now at {self.url} ({failure})")
 
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""
         if self._client is not None:
             await self._client.aclose()
 
+    def _written(self, body: dict[str, Any]) -> bytes:
+        try:
+            return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:  # NaN, half a surrogate pair
+            raise RefusedError(f"{self.url}: {type(error).__name__}: {error}") from error
+
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=self._timeout_s)
+            here = filter(_is_loopback, {httpx.URL(url).host for url in self.urls})
+            direct = {f"all://[{host}]" if ":" in host else f"all://{host}": None for host in here}
+            self._client = httpx.AsyncClient(
+                timeout=self._timeout_s, trust_env=self._replacement_s is None, mounts=direct
+            )
         return self._client
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _body(url: str, response: httpx.Response) -> bytes:
@@ -120,7 +180,8 @@ def _retry_after_s(response: httpx.Response) -> float:
 
 def _json(url: str, status: int, answer: bytes) -> Any:
     if not 200 <= status < 300:
-        raise AskError(f"{url} answered with status {status}: {_shown(answer)}")
+        refusal = RefusedError if status in CONTENT else AskError
+        raise refusal(f"{url} answered with status {status}: {_shown(answer)}")
     try:
         return json.loads(answer)
     except (ValueError, RecursionError):

@@ -48,7 +48,7 @@ class RemotePlayer:
         name = self._name = spec.name
         self._replies = replies
         self._slots = asyncio.Semaphore(max(1, keys.concurrency // replies.files.workers))
-        urls = with_path(checked_urls(keys.url or "", f"role {name}"), CHAT_PATH)
+        urls = with_path(checked_urls(keys.url or "", f"role {name}", "api_key_env"), CHAT_PATH)
         self._endpoint = " ".join((keys.model, *sorted(set(urls))))
         self._poster = Poster(urls, spec.api_key, keys.timeout_s, keys.concurrency)
         self._asking: dict[bytes, _Asking] = {}
@@ -152,9 +152,8 @@ class RemotePlayer:
 
     async def _post(self, body: dict[str, Any], ends_at: float) -> RoleReply:
         """Return the reply to a request. The tokens of an answer that is no reply are counted here."""
-        left_s = ends_at - asyncio.get_running_loop().time()
         try:
-            answer = await self._poster.post(body, round(left_s, 1))
+            answer = await self._poster.post(body, ends_at)
             try:
                 return _read(answer, body)
             except (AskError, RequestError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -42,10 +43,14 @@ def episode(**changes: Any) -> Trajectory:
 class LocalProcess(Process):
     """A process whose server scores by length, and which can be killed."""
 
+    def __init__(self, spec: Any, *, hangs: bool) -> None:
+        super().__init__(spec)
+        self.scorer = Lengths()
+        if not hangs:
+            self.scorer.gate.set()
+
     async def make(self, *args: Any, deadline_s: float) -> int:
-        scorer = Lengths()
-        scorer.gate.set()
-        self.object = ServedModel(scorer, *self.spec.args[1:])
+        self.object = ServedModel(self.scorer, *self.spec.args[1:])
         return 1
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
@@ -59,10 +64,16 @@ class LocalProcess(Process):
 
 
 class LocalProcesses(Processes):
+    """Such processes, the first of which hang."""
+
     is_local = True
 
+    def __init__(self, hanging: int) -> None:
+        super().__init__()
+        self._hanging = hanging
+
     def spawn(self, spec: Any) -> Process:
-        self.spawned.append(LocalProcess(spec))
+        self.spawned.append(LocalProcess(spec, hangs=len(self.spawned) < self._hanging))
         return self.spawned[-1]
 
 
@@ -72,10 +83,10 @@ async def nobody(judge: str, question: str) -> RoleReply:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, *models: dict[str, object], restarts: int = 5
+    folder: Path, *models: dict[str, object], restarts: int = 5, timeout_s: float = 20.0, hanging: int = 0
 ) -> AsyncIterator[tuple[RewardModels, LocalProcesses, Stop]]:
-    sections = {"reward": {"models": models, "score_timeout_s": 20.0}, "engine": {"restarts": restarts}}
-    processes, stop = LocalProcesses(), Stop()
+    sections = {"reward": {"models": models, "score_timeout_s": timeout_s}, "engine": {"restarts": restarts}}
+    processes, stop = LocalProcesses(hanging), Stop()
     records = Restarts(RunFolder(folder), restarts, lambda _: None)
     config = Config.model_validate(sections)
     reward_models = RewardModels(cast(Cluster, processes), config, folder, records, stop, nobody)
@@ -83,6 +94,8 @@ async def opened(
     try:
         yield reward_models, processes, stop
     finally:
+        for process in processes.spawned:
+            cast(LocalProcess, process).scorer.gate.set()
         await reward_models.close()
         records.close()
 
@@ -166,6 +179,31 @@ async def test_a_served_model_that_dies_is_replaced_and_its_requests_are_sent_ag
     assert cast(LocalProcess, processes.spawned[1]).is_killed
     [restart] = read_restarts(RunFolder(tmp_path))
     assert (restart.process, restart.why) == ("reward model rm", "its process died")
+
+
+HUNG = re.compile("a batch has been running for . s")
+
+
+async def test_a_served_model_that_hangs_is_replaced_and_its_requests_are_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=0.5, hanging=1) as (models, processes, stop):
+        scored = await asyncio.gather(*(models.rewarded(episode()) for _ in range(3)))
+        assert [each.signals[1].value for each in scored] == [5.0] * 3
+        assert (len(processes.spawned), stop.is_called) == (2, False)
+    [restart] = read_restarts(RunFolder(tmp_path))
+    assert HUNG.fullmatch(restart.why)
+
+
+async def test_a_request_on_which_two_servers_in_a_row_hang_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=0.5, hanging=2) as (models, processes, stop):
+        assert "two servers were replaced before they answered" in (await models.rewarded(episode())).signals[1].reason
+        assert (await models.rewarded(episode())).signals[1].value == 5.0
+        assert (len(processes.spawned), stop.is_called) == (3, False)
 
 
 async def test_too_many_deaths_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

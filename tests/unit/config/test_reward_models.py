@@ -101,6 +101,7 @@ def test_a_resume_with_another_reward_model_is_refused(
         ({}, "reward.models 'rm' needs either a url or a model"),
         ({"url": "http://x", "model": "./rm"}, "needs either a url or a model"),
         ({"url": "x:5000"}, "has a url without http:// or https://"),
+        ({"url": "http://x, y:5000"}, "has a url without http:// or https://"),
         ({"model": "./rm", "judge": "qwen"}, "has the name of a judge without a url: set judge to true to serve"),
         ({"url": "http://x", "judge": True}, "has judge true with a url: write the name of the model there"),
         ({"model": "./rm", "max_context": 9}, "has a max_context, which is for a judge that the run serves"),
@@ -117,6 +118,30 @@ def test_a_resume_with_another_reward_model_is_refused(
 def test_a_model_that_cannot_be_asked_is_refused(keys: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         one(**keys)
+
+
+SECRET = "https://me:pass-phrase@rm.example:5000"
+IN_URL = "has a user name or password in its url, which the run would store: leave them out, and set"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("reward.models", [{"name": "rm", "url": f"http://x,{SECRET}"}], f"'rm' {IN_URL} token_env"),
+        ("roles", {"judge": {"url": SECRET, "model": "m"}}, f"judge {IN_URL} api_key_env"),
+        ("env", [{"name": "guess", "roles": {"judge": {"url": SECRET, "model": "m"}}}], f"judge {IN_URL} api_key_env"),
+        ("env", [{"name": f"openenv:{SECRET}"}], "has a user name or password in its URL, which the run would store"),
+        ("env", [{"name": "agentrl://me:pass-phrase@host:8000/guess"}], "AGENTRL_ENV_TOKEN is the token of agentrl://"),
+    ],
+)
+def test_urls_with_credentials_are_refused_and_not_shown(key: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as refusal:
+        load(None, [Setting(key, value, "test")])
+    assert "pass-phrase" not in str(refusal.value)
+
+
+def test_an_at_sign_in_the_path_of_a_url_is_no_credential() -> None:
+    assert one(url="https://rm.example/@me/rm?of=me@x").reward.models[0].url
 
 
 def test_two_models_of_one_name_are_refused() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
+import httpx
 import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.reward_models import Query, RewardModel
 from agentrl.reward_models.batcher import BatchLimits
+from agentrl.reward_models.client import ServedRewardModel
 from agentrl.reward_models.server import ServerLimits
 from agentrl.roles import poster
 from agentrl.types import Message
@@ -149,6 +152,164 @@ async def test_an_input_that_cannot_be_scored_spoils_no_other() -> None:
     assert signals[2].reason.startswith("not_finite")
 
 
+PATHS = ["", "/get_reward"]
+
+
+async def values_of(url: str, *given: Any) -> tuple[list[float | None], list[str]]:
+    """The scores of conversations that are sent together, and the reasons of those that have none."""
+    model = RewardModel(url)
+    signals = await asyncio.gather(*map(model.score, given))
+    await model.aclose()
+    return [signal.value for signal in signals], [signal.reason for signal in signals if not signal.valid]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_text_that_is_refused_spoils_no_other(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poster, "FIRST_PAUSE_S", 0.0)
+    async with serving() as client:
+        values, reasons = await values_of(f"{client.base_url}{path}", "ab", "long", "abc", "\ud83d", "nan", "fail", "a")
+    assert values == [2.0, None, 3.0, None, None, None, 1.0]
+    for reason, said in zip(
+        reasons, ["the text has 9 tokens", "surrogates", "not_finite", "model_failed"], strict=True
+    ):
+        assert said in reason
+
+
+@pytest.mark.parametrize("content", [{"x": float("nan")}, {"x": b"bytes"}, {"x": "\ud83d"}])
+async def test_messages_that_have_no_json_spoil_no_others(content: dict[str, object]) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": content}}
+    odd = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    async with serving() as client:
+        values, reasons = await values_of(str(client.base_url), TURNS, odd, "ab")
+    assert values == [5.0, None, 2.0]
+    assert "Error: " in reasons[0]
+
+
+async def test_messages_for_a_server_of_texts_spoil_no_others() -> None:
+    async with serving() as client:
+        values, reasons = await values_of(f"{client.base_url}/get_reward", "ab", TURNS, "abc")
+    assert values == [2.0, None, 3.0]
+    assert "takes rendered text, not messages" in reasons[0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_request_with_too_many_texts_is_divided(path: str) -> None:
+    async with serving(limits=ServerLimits(BatchLimits(wait_s=0.0, max_queue=2))) as client:
+        values, _ = await values_of(f"{client.base_url}{path}", *("a" * n for n in range(1, 8)))
+    assert values == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_request_with_too_many_bytes_is_divided(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.reward_models.server.MAX_BODY_BYTES", 1000)
+    async with serving() as client:
+        values, reasons = await values_of(f"{client.base_url}{path}", "a" * 700, "a" * 701, "a" * 2000)
+    assert values == [700.0, 701.0, None]
+    assert "the body has more than 1000 bytes" in reasons[0]
+
+
+@pytest.mark.parametrize(("status", "requests"), [(422, 7), (400, 7), (413, 7), (401, 1), (404, 1)])
+async def test_only_a_refusal_of_the_content_divides_a_request(status: int, requests: int) -> None:
+    async with answering((status, b"no")) as (url, asked):
+        values, reasons = await values_of(url, *"abcd")
+    assert (values, len(reasons)) == ([None] * 4, 4)
+    assert len(asked) == requests
+
+
+async def test_the_parts_of_a_request_share_its_deadline() -> None:
+    async with answering((422, b""), (503, b"")) as (url, _):
+        model = RewardModel(url, timeout_s=0.3)
+        first, second = await asyncio.gather(model.score("one"), model.score("two"))
+        await model.aclose()
+    assert "gave no answer within" in first.reason
+    assert "gave no answer within 0 s" in second.reason
+
+
+async def test_requests_wait_for_a_connection_as_long_as_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one connection, 20 requests that take 9 s each have a deadline of 10 s."""
+    loop = asyncio.get_running_loop()
+    passed_s, time = 0.0, loop.time
+
+    async def handle(self: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+        nonlocal passed_s
+        passed_s += 9.0
+        return httpx.Response(200, json={"scores": [1.0]})
+
+    monkeypatch.setattr(loop, "time", lambda: time() + passed_s)
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    model = RewardModel("http://127.0.0.1:9", timeout_s=10.0, max_batch=1, max_connections=1)
+    signals = await asyncio.gather(*(model.score("x") for _ in range(20)))
+    await model.aclose()
+    assert passed_s == 180.0
+    assert [signal.value for signal in signals] == [1.0] * 20
+
+
+async def test_requests_that_wait_for_a_connection_fail_with_a_server_that_answers_none() -> None:
+    async with serving(scorer := Lengths(), is_open=False) as client:
+        model = RewardModel(str(client.base_url), timeout_s=0.2, max_batch=1, max_connections=1)
+        signals = await asyncio.gather(*(model.score("x") for _ in range(12)))
+        scorer.gate.set()
+        await model.aclose()
+    reasons = [signal.reason for signal in signals]
+    assert sum("gave no answer within 0.2 s" in reason for reason in reasons) in (1, 2)
+    assert all("answered none of the requests before this one within 0.2 s" in reason for reason in reasons[2:])
+
+
+@pytest.mark.parametrize(
+    ("url", "is_proxied"),
+    [
+        ("https://judge.example", True),
+        ("http://10.0.0.7:5000", True),
+        ("http://127.0.0.1:5000", False),
+        ("http://127.9.9.9:5000", False),
+        ("http://localhost", False),
+        ("https://[::1]:5000", False),
+        ("http://inside.example", False),
+    ],
+)
+async def test_a_proxy_is_asked_for_servers_that_the_user_names_on_other_machines(
+    url: str, is_proxied: bool, connected: Callable[[], list[bool]]
+) -> None:
+    model = RewardModel(url, token="secret")
+    assert (await model.score("x")).value == 1.0
+    await model.aclose()
+    assert connected() == [is_proxied]
+
+
+async def test_each_of_several_servers_has_its_own_way(connected: Callable[[], list[bool]]) -> None:
+    model = RewardModel("http://127.0.0.1:5000,https://judge.example")
+    assert [(await model.score("x")).value for _ in range(2)] == [1.0, 1.0]
+    await model.aclose()
+    assert connected() == [False, True]
+
+
+async def test_no_proxy_is_asked_for_a_model_that_the_run_serves(connected: Callable[[], list[bool]]) -> None:
+    model = ServedRewardModel("rm", 1.0, "secret", 30.0, 0.0)
+    model.move("http://10.0.0.7:5000")
+    assert (await model.score("x")).value == 1.0
+    await model.aclose()
+    assert connected() == [False]
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[bool]]:
+    """Whether each request went to the proxy of the environment variables; no socket is opened."""
+    found = list[bool]()
+
+    async def handle(self: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+        found.append("Proxy" in type(self._pool).__name__)
+        return httpx.Response(200, json={"scores": [1.0]})
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example")
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    return lambda: found
+
+
 async def test_a_server_that_is_killed_mid_request_or_busy_is_asked_again() -> None:
     async with answering(None, (429, b""), (503, b""), scores(3.5)) as (url, asked):
         model = RewardModel(url)
@@ -262,3 +423,10 @@ async def test_the_token_is_sent() -> None:
 def test_an_address_that_is_no_url_is_refused() -> None:
     with pytest.raises(ConfigError, match="write for example http://"):
         RewardModel("127.0.0.1:5000")
+
+
+@pytest.mark.parametrize("url", ["http://user:pass,word@one", "http://one,https://user@two:5000/get_reward"])
+def test_an_address_with_credentials_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"reward model rm has a user name .*, and set token") as it:
+        RewardModel(url, name="rm")
+    assert "word" not in str(it.value).replace("password", "")

@@ -142,6 +142,13 @@ async def test_a_malformed_body_is_400(body: bytes) -> None:
         assert (await client.post("/v1/score", json={"inputs": ["x"]})).status_code == 200
 
 
+@pytest.mark.parametrize(("path", "key"), [("/v1/score", "inputs"), ("/get_reward", "query")])
+async def test_half_a_surrogate_pair_is_read_as_a_question_mark(path: str, key: str) -> None:
+    async with serving() as client:
+        answer = await client.post(path, content=f'{{"{key}": ["ab", "a\\uD83d"]}}'.encode())
+    assert (answer.status_code, answer.json()["scores"]) == (200, [2.0, 2.0])
+
+
 async def test_what_is_no_http_is_400_and_another_path_404() -> None:
     async with serving() as client:
         assert b"400" in (await raw(client, b"\0\1\2 nothing\r\n\r\n")).splitlines()[0]
