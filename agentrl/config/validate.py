@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from agentrl.config.keys import value_of
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config, EngineSection, LoraSection
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, did_you_mean
 
 # Memory of a process without a model: what its libraries take once they are imported.
 ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
@@ -263,6 +263,27 @@ def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int
             f"learner.tensor_parallel {ranks}: {model} has {counted(heads, 'attention head')}, "
             f"{counted(kv_heads, 'key/value head')} and an MLP of width {inner}, which {ranks} ranks cannot divide "
             f"equally. Possible are {', '.join(map(str, known))}"
+        )
+
+
+def check_targets(layers: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError unless each name in `layers`, those of lora.targets, is that of a layer that can have adapters.
+
+    `known` are the linear layers of a model's blocks. A layer has the names that its own ends with: `q_proj` and
+    `self_attn.q_proj` are both `model.layers.0.self_attn.q_proj`. The learner computes logprobs from the weight of the
+    head alone, and engines do not adapt the head.
+    """
+    if not known:
+        raise ConfigError(
+            "lora.rank: the model's blocks have no linear layer (torch.nn.Linear), which adapters need: leave it out, "
+            "or choose another model"
+        )
+    if missing := [layer for layer in layers if not any(f".{name}".endswith(f".{layer}") for name in known)]:
+        named = ", ".join(map(repr, missing))
+        hint = did_you_mean(missing[0], {name.rpartition(".")[2] for name in known})
+        raise ConfigError(
+            f"lora.targets: the model's blocks have no linear layer {named}, and nothing else gets adapters, neither "
+            f"the head nor the embedding.{hint}"
         )
 
 
