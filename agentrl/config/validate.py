@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from agentrl.config.keys import value_of
+from agentrl.config.keys import keys_in, value_of
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config, EngineSection, LoraSection
 from agentrl.errors import ConfigError, did_you_mean
@@ -315,10 +315,20 @@ def _batch(config: Config) -> Iterator[str]:
         yield "eval.temperature 0 gives the same answer every time: set eval.samples 1"
 
 
+def check_without_critic(config: Config) -> None:
+    """Raise ConfigError for keys that were set although nothing reads them in a run without a critic."""
+    if problems := [*_set_in_vain(config, idle_without_critic(config))]:
+        raise ConfigError("\n".join(problems))
+
+
 def _idle(config: Config) -> Iterator[str]:
     """Keys that were set although nothing reads them in this run."""
+    return _set_in_vain(config, idle_keys(config))
+
+
+def _set_in_vain(config: Config, idle: Mapping[str, str]) -> Iterator[str]:
     defaults = Config()
-    for key, needs in idle_keys(config).items():
+    for key, needs in idle.items():
         if value_of(config, key) != value_of(defaults, key):
             yield f"{key} has no effect without {needs}: leave it out"
 
@@ -348,6 +358,15 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )
     return {key: needs for key, is_idle, needs in conditions if is_idle}
+
+
+def idle_without_critic(config: Config) -> dict[str, str]:
+    """Return the keys that nothing reads in a run of this configuration without a critic, each with what it needs."""
+    idle = dict.fromkeys(keys_in("critic"), "an algorithm with a critic, such as ppo")
+    if config.learner.optimizer == "muon" and config.lora.rank:  # adapters are matrices, which Muon trains
+        betas = ("learner.beta1", "learner.beta2")
+        idle |= dict.fromkeys(betas, "learner.optimizer adamw, lora.rank 0 or an algorithm with a critic")
+    return idle
 
 
 def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
