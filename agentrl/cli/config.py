@@ -9,12 +9,11 @@ from pydantic import BaseModel
 
 from agentrl.cli.flags import ENV, parse
 from agentrl.cluster.hardware import hardware
-from agentrl.config.keys import keys_in
 from agentrl.config.loading import read
 from agentrl.config.resolve import explain
 from agentrl.config.schema import EnvSection
 from agentrl.config.toml import to_toml
-from agentrl.config.validate import idle_keys
+from agentrl.config.validate import idle_keys, idle_without_critic
 from agentrl.env.config import env_config
 from agentrl.env.registry import is_address, resolve
 from agentrl.packaging.added import with_interpreters
@@ -32,7 +31,7 @@ def run(words: list[str]) -> int:
     plugins: dict[str, Sequence[BaseModel | None]] = {"env": envs, "algorithm": [algorithm.config]}
     idle = idle_keys(config) | {f"algorithm.{key}": needs for key, needs in algorithm.idle_keys().items()}
     if "values" not in algorithm.requirements.columns:
-        idle |= dict.fromkeys(keys_in("critic"), "an algorithm with a critic")
+        idle |= idle_without_critic(config)
     print(textwrap.fill(explain(config, machine), 118, initial_indent="# ", subsequent_indent="# "))
     print(to_toml(config, settings, plugins, idle), end="")
     return 0

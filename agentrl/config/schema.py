@@ -530,7 +530,9 @@ class LoraSection(Section):
         0.0, ge=0, description="scale of the adapters: they are multiplied by lora.alpha / lora.rank"
     )
     targets: str = Field(
-        ALL_LINEAR, description="adapted layers: names separated by commas, or all-linear: all but the head"
+        ALL_LINEAR,
+        description="linear layers of the model's blocks that get adapters: names separated by commas, such as q_proj "
+        "or mlp.down_proj; all-linear: all of them",
     )
     load_in_4bit: bool = Field(False, description="keep the frozen weights in 4 bits (QLoRA, NF4)")
     publish: Annotated[

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from agentrl.config.keys import value_of
+from agentrl.config.keys import keys_in, value_of
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config, EngineSection, LoraSection
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, did_you_mean
 
 # Memory of a process without a model: what its libraries take once they are imported.
 ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
@@ -266,6 +266,27 @@ def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int
         )
 
 
+def check_targets(layers: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError unless each name in `layers`, those of lora.targets, is that of a layer that can have adapters.
+
+    `known` are the linear layers of a model's blocks. A layer has the names that its own ends with: `q_proj` and
+    `self_attn.q_proj` are both `model.layers.0.self_attn.q_proj`. The learner computes logprobs from the weight of the
+    head alone, and engines do not adapt the head.
+    """
+    if not known:
+        raise ConfigError(
+            "lora.rank: the model's blocks have no linear layer (torch.nn.Linear), which adapters need: leave it out, "
+            "or choose another model"
+        )
+    if missing := [layer for layer in layers if not any(f".{name}".endswith(f".{layer}") for name in known)]:
+        named = ", ".join(map(repr, missing))
+        hint = did_you_mean(missing[0], {name.rpartition(".")[2] for name in known})
+        raise ConfigError(
+            f"lora.targets: the model's blocks have no linear layer {named}, and nothing else gets adapters, neither "
+            f"the head nor the embedding.{hint}"
+        )
+
+
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
@@ -294,10 +315,20 @@ def _batch(config: Config) -> Iterator[str]:
         yield "eval.temperature 0 gives the same answer every time: set eval.samples 1"
 
 
+def check_without_critic(config: Config) -> None:
+    """Raise ConfigError for keys that were set although nothing reads them in a run without a critic."""
+    if problems := [*_set_in_vain(config, idle_without_critic(config))]:
+        raise ConfigError("\n".join(problems))
+
+
 def _idle(config: Config) -> Iterator[str]:
     """Keys that were set although nothing reads them in this run."""
+    return _set_in_vain(config, idle_keys(config))
+
+
+def _set_in_vain(config: Config, idle: Mapping[str, str]) -> Iterator[str]:
     defaults = Config()
-    for key, needs in idle_keys(config).items():
+    for key, needs in idle.items():
         if value_of(config, key) != value_of(defaults, key):
             yield f"{key} has no effect without {needs}: leave it out"
 
@@ -327,6 +358,15 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
     )
     return {key: needs for key, is_idle, needs in conditions if is_idle}
+
+
+def idle_without_critic(config: Config) -> dict[str, str]:
+    """Return the keys that nothing reads in a run of this configuration without a critic, each with what it needs."""
+    idle = dict.fromkeys(keys_in("critic"), "an algorithm with a critic, such as ppo")
+    if config.learner.optimizer == "muon" and config.lora.rank:  # adapters are matrices, which Muon trains
+        betas = ("learner.beta1", "learner.beta2")
+        idle |= dict.fromkeys(betas, "learner.optimizer adamw, lora.rank 0 or an algorithm with a critic")
+    return idle
 
 
 def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:

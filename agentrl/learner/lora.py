@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agentrl.config.schema import ALL_LINEAR, LoraSection
-from agentrl.errors import ConfigError, did_you_mean
+from agentrl.config.schema import LoraSection
+from agentrl.config.validate import check_targets
+from agentrl.errors import ConfigError
 from agentrl.learner.quantization import plain_state
 
 Full = Callable[[Tensor], Tensor]
@@ -24,14 +26,13 @@ WEIGHTS = "adapter_model.safetensors"
 
 
 def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
-    """Freeze the model, in place, and add float32 adapters to its linear layers. B is 0: the policy does not change.
+    """Freeze the model, in place, and add float32 adapters to the linear layers of its blocks that the section names.
 
-    Raises ConfigError if the model lacks one of the layers that the section names.
+    B is 0: the policy does not change. Raises ConfigError if the blocks lack one of the layers.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    _check_layers(model, section.layers)
-    targets = section.layers or ALL_LINEAR
+    targets = _targets(model, section.layers)
     config = LoraConfig(r=section.rank, lora_alpha=section.alpha, target_modules=targets, task_type="CAUSAL_LM")
     model.requires_grad_(False)
     try:
@@ -45,13 +46,12 @@ def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
             parameter.data = parameter.data.float()
 
 
-def _check_layers(model: nn.Module, layers: list[str]) -> None:
-    """Raise ConfigError for names that no layer has: peft adapts the others and skips these."""
-    known = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    missing = [layer for layer in layers if not any(f".{name}".endswith(f".{layer}") for name in known)]
-    if missing:
-        hint = did_you_mean(missing[0], {name.rpartition(".")[2] for name in known})
-        raise ConfigError(f"lora.targets: the model has no linear layer {', '.join(map(repr, missing))}.{hint}")
+def _targets(model: nn.Module, layers: Sequence[str]) -> list[str]:
+    """Return the full names of the layers that get adapters; without `layers` those of all that can have them."""
+    linear = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    known = [name for name in linear if re.search(r"\.\d+\.", name)]  # blocks are numbered
+    check_targets(layers, known)
+    return [name for name in known if not layers or any(f".{name}".endswith(f".{layer}") for layer in layers)]
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
-from agentrl.config.validate import check_heads, check_matrices, counted
-from agentrl.errors import ConfigError, did_you_mean
+from agentrl.config.validate import check_heads, check_matrices, check_targets, counted
+from agentrl.errors import ConfigError
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
@@ -15,8 +15,6 @@ from agentrl.planning.need import Fit, Need
 from agentrl.planning.needs import needs_of
 from agentrl.planning.ranks import Rank
 
-HEAD = "lm_head"
-"""The linear layer that no block of a model has."""
 PROMPT_TOKENS = 256
 """Tokens of a prompt, for the seconds; memory is planned for sequences of `model.max_context`."""
 
@@ -57,13 +55,10 @@ class Plan:
             )
 
     def _check_adapters(self) -> None:
-        lora, known = self.config.lora, {linear.name for linear in self.models.policy.linears}
-        if not (known and lora.rank and self.models.learns):
-            return
-        missing = [layer for layer in lora.layers if layer.rpartition(".")[2] not in {*known, HEAD}]
-        if missing:
-            named = ", ".join(map(repr, missing))
-            raise ConfigError(f"lora.targets: the model has no linear layer {named}.{did_you_mean(missing[0], known)}")
+        lora = self.config.lora
+        if lora.rank and self.models.learns:
+            last = [layer.rpartition(".")[2] for layer in lora.layers]
+            check_targets(last, {linear.name for linear in self.models.policy.linears})
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:

@@ -51,7 +51,8 @@ def learning(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord
             "KL, sampler to learner",
             lambda r: r.meters.get("mismatch_kl", 0.0),
             "amber",
-            "Mean over the tokens with an advantage.",
+            "Mean over the tokens that were trained. Without a KL or entropy term, sequences whose advantages are all "
+            "0 are left out.",
         ),
         curve("Gradient norm", lambda r: r.grad_norm, "green", "Before clipping."),
         curve("Loss", lambda r: r.loss, "gray", "Its value means little for policy gradients."),
@@ -88,7 +89,7 @@ def _scored(name: str, x: Sequence[float], scores: Sequence[Interval], tone: str
 
 
 def _entropy(steps: Sequence[StepRecord]) -> Card:
-    """Return the entropy of all sampled tokens, not only of those with an advantage."""
+    """Return the entropy of all sampled tokens, not only of those that were trained."""
     series = Series("Entropy", [r.step for r in steps], [r.entropy for r in steps], "violet", is_smoothed=True)
     return _curve(series, "Nats per token, over all sampled tokens.")
 

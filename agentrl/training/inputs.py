@@ -15,7 +15,8 @@ from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.models import check_context, config_json, encode, locate, other_models, tokenizer
-from agentrl.config.schema import Config, CriticSection, EnvSection, PluginSection, RewardModelKeys, RoleKeys
+from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
+from agentrl.config.validate import check_without_critic
 from agentrl.config.values import anchored_model, expanded
 from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.dry_run.verdict import DryRunRequest
@@ -190,12 +191,8 @@ def configured_algorithm(config: Config) -> Algorithm:
         raise ConfigError(
             f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
         )
-    columns = algorithm.requirements.columns
-    if "values" not in columns and config.critic != CriticSection():
-        raise ConfigError(
-            f"critic.* has no effect with algorithm {config.algorithm.name}, which has no critic: leave it out, or set "
-            "algorithm.name to one that has, such as ppo"
-        )
+    if "values" not in algorithm.requirements.columns:
+        check_without_critic(config)
     if algorithm.config.overlong_buffer > config.rollout.max_tokens > 0:
         raise ConfigError(
             f"algorithm.overlong_buffer {algorithm.config.overlong_buffer} is longer than a turn of "

@@ -43,9 +43,10 @@ class StepReport:
     `samples` and `tokens` (sampled ones) are this rank's share; over all ranks each sample appears once.
     `optimizer_steps` counts the steps that were taken, `skipped_steps` those without a signal, `nonfinite_steps` those
     whose gradient was not finite, `stopped_steps` those left out because the KL exceeded `algorithm.kl_stop`. `meters`
-    holds means over `learned_tokens`: the tokens of all ranks that went through the model in steps that were taken.
-    They, `loss` and `grad_norm` mean nothing unless `has_learned`. `digest` is that of the float32 weights after the
-    step (of this rank's, until `Learners` combines them), `layout` the ranks, threads and ZeRO stages that took it.
+    holds means over those of `learned_tokens` that have a weight; `learned_tokens` counts the sampled tokens of all
+    ranks that went through the model in steps that were taken, once for each step. `meters`, `loss` and `grad_norm`
+    mean nothing unless `has_learned`. `digest` is that of the float32 weights after the step (of this rank's, until
+    `Learners` combines them), `layout` the ranks, threads and ZeRO stages that took it.
     """
 
     loss: float

@@ -34,16 +34,17 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 CANARY = tuple(range(20, 84))
-LORA = LoraSection(rank=4, alpha=8, publish="adapter")
+TARGETS = ("all-linear", "self_attn.q_proj,layers.0.mlp.down_proj")  # vLLM wraps the other down_proj too
 
 
 class Trainer:
     """Adapters on a frozen model, and every version of them."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+    def __init__(self, folder: Path, scratch: Path, targets: str) -> None:
         self.folder, self.scratch, self.version = folder, scratch, Version(0, -1)
         self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        add_adapters(self.model, LORA)
+        self.lora = LoraSection(rank=4, alpha=8, publish="adapter", targets=targets)
+        add_adapters(self.model, self.lora)
         self._states: dict[Version, dict[str, Tensor]] = {}
         self._random = torch.Generator().manual_seed(0)
 
@@ -69,14 +70,15 @@ class Trainer:
         return [float(value) for value in chosen.squeeze(1)]
 
 
-@pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    return Trainer(model_at(tmp_path_factory.mktemp("model")), tmp_path_factory.mktemp("scratch"))
+@pytest.fixture(scope="module", params=TARGETS)
+def trainer(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trainer:
+    folder, scratch = (tmp_path_factory.mktemp(name) for name in ("model", "scratch"))
+    return Trainer(model_at(folder), scratch, request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def engine(trainer: Trainer) -> AsyncIterator[VllmEngine]:
-    engine = VllmEngine(VllmSpec(str(trainer.folder), ENGINE, "float32", MAX_LEN, lora=LORA))
+    engine = VllmEngine(VllmSpec(str(trainer.folder), ENGINE, "float32", MAX_LEN, lora=trainer.lora))
     await engine.start(240.0)
     yield engine
     await engine.close()

@@ -121,7 +121,11 @@ def engine_args(spec: VllmSpec) -> AsyncEngineArgs:
 
 
 def lora_options(lora: LoraSection, model: Path) -> dict[str, Any]:
-    """Return the arguments of an engine that serves adapters of `model`."""
+    """Return the arguments of an engine that serves adapters of `model`, a folder.
+
+    vLLM compares the last parts of names. What it wraps beyond the layers of an adapter computes as before, and a layer
+    of the adapter that it does not wrap is found at each publication.
+    """
     from vllm.config.lora import MaxLoRARanks
 
     return {
@@ -130,7 +134,7 @@ def lora_options(lora: LoraSection, model: Path) -> dict[str, Any]:
         # A request that is sent while a pause begins is sampled after it, by the adapter that it was sent with.
         "max_loras": 2,
         # By default vLLM adapts the head too, and then cannot compute the logprobs of a prompt beside other requests.
-        "lora_target_modules": sorted(lora.layers or linear_layers(model)),
+        "lora_target_modules": sorted({layer.rpartition(".")[2] for layer in lora.layers} or linear_layers(model)),
     }
 
 

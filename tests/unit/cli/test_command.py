@@ -294,7 +294,8 @@ def test_config_prints_the_keys_of_the_algorithm(capsys: pytest.CaptureFixture[s
     assert "[--algorithm.clip_low] clip of the ratio" in lines["clip_low"]
     assert "[default] policy loss of a token: ppo_clip, " in lines["# loss"]
     assert "[no effect without algorithm.kl_coef above 0]" in lines["# kl_in"]
-    assert "[no effect without an algorithm with a critic]" in lines["# clip_value"]
+    assert "[no effect without an algorithm with a critic, such as ppo]" in lines["# clip_value"]
+    assert "[default]" in lines["beta1"]
     assert main(["config", "--env", "guess", "--algorithm.kl_in", "reward"]) == 2
     assert "algorithm.kl_in has no effect without algorithm.kl_coef above 0: leave it out" in capsys.readouterr().err
 

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import OPTConfig, OPTForCausalLM
+from vllm.lora.utils import is_in_target_modules
 
 from agentrl.config.schema import LoraSection
 from agentrl.engine.vllm.sampling import joined, rest
-from agentrl.engine.vllm.settings import linear_layers, lora_options
+from agentrl.engine.vllm.settings import lora_options
 from agentrl.learner.lora import add_adapters
 from agentrl.learner.model import load_model
 from agentrl.types import Completion, Sampling, Version, VersionSpan
 from tests.tiny import tiny_model
 
 
-@pytest.mark.parametrize("tie", [True, False])
-def test_the_engine_adapts_the_layers_that_the_learner_adapts(tmp_path: Path, tie: bool) -> None:
-    folder = tiny_model(tmp_path, tie=tie)
-    model = load_model(folder, torch.float32).model
-    add_adapters(model, LoraSection(rank=2, alpha=4))
-    adapted = {name.split(".lora_A")[0].rsplit(".", 1)[1] for name in model.state_dict() if ".lora_A" in name}
-    assert linear_layers(folder) == adapted
-    assert lora_options(LoraSection(rank=2, targets="q_proj, v_proj"), folder)["lora_target_modules"] == [
-        "q_proj",
-        "v_proj",
-    ]
+def tied(folder: Path) -> None:
+    tiny_model(folder)
+
+
+def untied(folder: Path) -> None:
+    tiny_model(folder, tie=False)
+
+
+def projected(folder: Path) -> None:
+    """An OPT with linear layers outside of its blocks: before the first and after the last."""
+    sizes = {"vocab_size": 320, "hidden_size": 64, "ffn_dim": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    OPTForCausalLM(OPTConfig(**sizes, word_embed_proj_dim=32, max_position_embeddings=128)).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("make", [tied, untied, projected])
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj, v_proj", "self_attn.q_proj", "layers.0.self_attn.k_proj"])
+def test_the_engine_adapts_the_layers_that_the_learner_adapts(
+    tmp_path: Path, make: Callable[[Path], None], targets: str
+) -> None:
+    make(tmp_path)
+    model, section = load_model(tmp_path, torch.float32).model, LoraSection(rank=2, alpha=4, targets=targets)
+    add_adapters(model, section)
+    adapted = {name.split(".lora_A")[0] for name in model.state_dict() if ".lora_A" in name}
+    wanted = lora_options(section, tmp_path)["lora_target_modules"]
+    assert adapted
+    assert all(is_in_target_modules(name, wanted) for name in adapted)
+    assert {*wanted} == {name.rpartition(".")[2] for name in adapted}
 
 
 @pytest.mark.parametrize(("rank", "slot"), [(1, 1), (2, 8), (16, 16), (17, 32), (512, 512)])

@@ -35,6 +35,9 @@ from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models
 from tests.tiny import tiny_model
 
+MUON: dict[str, object] = {"optimizer": "muon"}
+LORA: dict[str, dict[str, object]] = {"lora": {"rank": 8}}
+
 
 @pytest.mark.parametrize(
     ("config", "words"),
@@ -45,7 +48,9 @@ from tests.tiny import tiny_model
             "grpo compares at least 2 episodes per task: raise rollout.group_size",
         ),
         ({"algorithm": {"name": "distillation"}}, "distillation learns from a teacher: set algorithm.teacher"),
-        ({"critic": {"warmup_steps": 2}}, "critic.* has no effect with algorithm grpo"),
+        ({"critic": {"warmup_steps": 2}}, "critic.warmup_steps has no effect without an algorithm with a critic"),
+        ({**LORA, "learner": MUON | {"beta1": 0.8}}, "learner.beta1 has no effect without learner.optimizer adamw"),
+        ({**LORA, "learner": MUON | {"beta2": 0.9}}, "learner.beta2 has no effect without learner.optimizer adamw"),
         (
             {"scorers": {"placement": "separate"}},
             "scorers.placement separate has no effect: algorithm grpo has neither",
@@ -87,6 +92,18 @@ from tests.tiny import tiny_model
 def test_an_algorithm_that_the_run_cannot_use_is_refused(config: dict[str, dict[str, object]], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         algorithm_of(Config.model_validate(config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"learner": {"beta1": 0.8}, "lora": {"rank": 8}},
+        {"learner": MUON | {"beta1": 0.8}},
+        {**LORA, "learner": MUON | {"beta1": 0.8, "beta2": 0.9}, "algorithm": {"name": "ppo"}},
+    ],
+)
+def test_the_moments_of_adamw_may_be_set_where_it_trains_a_parameter(config: dict[str, dict[str, object]]) -> None:
+    assert algorithm_of(Config.model_validate(config))
 
 
 @pytest.mark.parametrize(
