@@ -57,7 +57,9 @@ def test_a_replay_with_another_model_is_refused_by_its_role(tmp_path: Path, role
     ],
 )
 def test_a_step_that_another_layout_trained_is_refused_by_its_number(changed: dict[str, int], was: str) -> None:
-    config = Config.model_validate({"learner": {"ranks": 2, "threads": 1, "zero_stage": 1, "lr": 1e-5, "schedule": "constant"}})
+    config = Config.model_validate(
+        {"learner": {"ranks": 2, "threads": 1, "zero_stage": 1, "lr": 1e-5, "schedule": "constant"}}
+    )
     now = config.critic.layout(config.learner)
     other = config.critic.layout(config.learner.model_copy(update=changed))
     check_settings(config, ReplayPlan(0, (trained(1, ""), trained(2, now))))
