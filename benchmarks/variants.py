@@ -4,8 +4,8 @@ python -m benchmarks.variants [--model FOLDER] [--rounds 3] [--shape 16x8x35] [-
 the figures as JSON. Each variant has a process of its own, and they take turns. Every group of the batch is mixed, so
 that no sequence is skipped. A step of PPO computes the values before, and updates policy and critic, each with its
 optimizer; the critic is as large as the policy. Then GRPO trains the batch in four, two and one micro-batch: memory per
-token is the slope of the peak over the tokens of a micro-batch. With `--run`, PPO and GRPO also train stored batches of
-a run of that model, each with its own credit: there GRPO skips the groups without a signal, which PPO trains.
+token is the slope of the peak over the tokens of a micro-batch. With `--run`, PPO and GRPO train stored batches of a
+run of that model instead, each with its own credit: there GRPO skips the groups without a signal, which PPO trains.
 """
 
 from __future__ import annotations
@@ -117,34 +117,46 @@ def variants(model: Path, rank: int) -> dict[str, LearnerSpec]:
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     """The variants in turns, then the slope of the memory."""
-    model = locate(args.model)
-    batch = samples(AutoConfig.from_pretrained(model).vocab_size, args.shape)
-    specs = variants(model, args.rank)
-    stored = _stored(args.run, args.batches) if args.run else []
-    arms = {name: Arm(Variant, spec, batch, stored, env=threads()) for name, spec in specs.items()}
+    specs, batch = _inputs(args)
+    arms = {name: Arm(Variant, spec, batch, env=threads()) for name, spec in specs.items()}
     steps = {name: (lambda arm=arm: arm.acall("step")) for name, arm in arms.items()}
     stages = {name: (lambda arm=arm: arm.acall("publication")) for name, arm in arms.items() if name != "ppo"}
     taken, published = await alternated(args.rounds, steps), await alternated(args.rounds, stages)
-    real: dict[str, list[dict[str, float]]] = {}
-    if stored:  # the warm-up takes the first of them
-        real_steps = {name: (lambda arm=arms[name]: arm.acall("real_step")) for name in SIDES}
-        real = await alternated(len(stored), real_steps)
     for arm in arms.values():
         arm.close()
-    seconds = {name: column(rows, "seconds") for name, rows in taken.items()}
     return {
         "shape": asdict(args.shape),
         "rounds": args.rounds,
         "rank": args.rank,
         "ppo_to_grpo": _ratio(taken["ppo"], taken["grpo"]),
-        **_real(real),
         "lora_to_grpo": _ratio(taken["lora"], taken["grpo"]),
-        "seconds": seconds,
+        "seconds": {name: column(rows, "seconds") for name, rows in taken.items()},
         "peak_mib": {name: column(rows, "peak_mib") for name, rows in taken.items()},
         "stage_s": {name: column(rows, "seconds") for name, rows in published.items()},
         "published_mib": {name: column(rows, "mib") for name, rows in published.items()},
         "kib_per_token": _kib_per_token(specs["grpo"], batch),
     }
+
+
+async def measure_run(args: argparse.Namespace) -> dict[str, Any]:
+    """PPO's seconds over stored batches of a run to GRPO's; a warm-up takes the last of them."""
+    specs, batch = _inputs(args)
+    stored = _stored(args.run, args.batches)
+    turned = [*stored[-1:], *stored[:-1]]
+    arms = {name: Arm(Variant, specs[name], batch, turned, env=threads()) for name in SIDES}
+    steps = {name: (lambda arm=arm: arm.acall("real_step")) for name, arm in arms.items()}
+    taken = await alternated(len(stored), steps)
+    for arm in arms.values():
+        arm.close()
+    seconds = {name: [row["seconds"] for row in rows] for name, rows in taken.items()}
+    ratio = sum(seconds["ppo"]) / sum(seconds["grpo"])
+    return {"ppo_to_grpo_real": ratio, "real_batches": len(stored), "seconds": seconds}
+
+
+def _inputs(args: argparse.Namespace) -> tuple[dict[str, LearnerSpec], list[TrainSequence]]:
+    """Return the learner of each variant, and the batch."""
+    model = locate(args.model)
+    return variants(model, args.rank), samples(AutoConfig.from_pretrained(model).vocab_size, args.shape)
 
 
 def _stored(run: Path, count: int) -> list[list[Group]]:
@@ -153,12 +165,6 @@ def _stored(run: Path, count: int) -> list[list[Group]]:
     steps = read_steps(folder)
     picked = {round(index * (len(steps) - 1) / max(1, count - 1)) for index in range(min(count, len(steps)))}
     return list(stored_batches(folder, ReplayPlan(0, tuple(steps[index] for index in sorted(picked)))))
-
-
-def _real(taken: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    """Return PPO's seconds over all stored batches to GRPO's, if there are any."""
-    whole = {name: sum(row["seconds"] for row in rows) for name, rows in taken.items()}
-    return {"ppo_to_grpo_real": whole["ppo"] / whole["grpo"], "real_batches": len(taken["ppo"])} if whole else {}
 
 
 def _ratio(rows: list[dict[str, float]], others: list[dict[str, float]]) -> float:
@@ -187,9 +193,10 @@ def main() -> None:
         "--shape", type=Shape.of, default=Shape(16, 8, 35), metavar="GROUPSxMEMBERSxPROMPT", help="the batch"
     )
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters")
-    parser.add_argument("--run", type=Path, help="run whose batches PPO and GRPO train too")
+    parser.add_argument("--run", type=Path, help="run whose batches PPO and GRPO train instead")
     parser.add_argument("--batches", type=int, default=8, help="number of its batches")
-    print(last_line("variants", asyncio.run(measure(parser.parse_args()))))
+    args = parser.parse_args()
+    print(last_line("variants", asyncio.run((measure_run if args.run else measure)(args))))
 
 
 if __name__ == "__main__":

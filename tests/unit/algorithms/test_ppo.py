@@ -56,6 +56,18 @@ def test_gae_is_the_sum_of_the_paper(rows: list[tuple[float, float]], last: floa
     assert got == pytest.approx(by_equation_16(rewards, values, gamma, lam), abs=1e-9)
 
 
+@given(kls=st.lists(numbers, min_size=3, max_size=3), values=st.lists(numbers, min_size=3, max_size=3), lam=shares)
+def test_ppo_subtracts_the_kl_of_each_token_from_its_reward(kls: list[float], values: list[float], lam: float):
+    """InstructGPT (Ouyang et al. 2022, arXiv:2203.02155, equation 2): r - beta log(policy / reference), by token."""
+    sample = with_values(trajectory(0, 1.0, {0: 0.5, 1: 0.0}, (2, 1)), values)
+    sample.columns |= {"old": np.array(kls) - 1.0, "reference": np.full(3, -1.0)}
+    assign(algorithm("ppo", kl_coef=0.1, kl_in="reward", kl_estimator="k1", gae_lambda=lam), [[sample]])
+    assert sample.returns is not None
+    rewards = [earned - 0.1 * kl for earned, kl in zip([0.0, 0.5, 1.0], kls, strict=True)]
+    expected = by_equation_16(rewards, [*values, 0.0], 1.0, lam)
+    assert (sample.returns - sample.columns["values"]).tolist() == pytest.approx(expected, abs=1e-9)
+
+
 @given(values=st.lists(numbers, min_size=6, max_size=6), gamma=shares, lam=shares)
 def test_ppo_estimates_over_sampled_tokens_with_the_rewards_of_turns(values: list[float], gamma: float, lam: float):
     got = estimated(trajectory(0, 1.0, {0: 0.5, 1: -0.25}, (3, 1, 2)), values, gamma=gamma, gae_lambda=lam)

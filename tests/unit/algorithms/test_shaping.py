@@ -262,3 +262,20 @@ def test_replies_that_were_not_recorded_are_an_error_and_not_a_mismatch() -> Non
 def test_keys_of_the_format_that_cannot_work_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_algorithm(AlgorithmSection.model_validate({"name": "grpo", **keys}))
+
+
+@pytest.mark.parametrize("name", [name for name in algorithms() if name != "distillation"])
+def test_a_penalty_in_the_reward_lowers_the_credit_of_the_episode_that_pays_it(name: str) -> None:
+    """Distillation uses no reward."""
+
+    def credit(kl: float) -> list[float]:
+        [samples] = samples_of([rewards(1.0, 0.0, 1.0)])
+        for member, sample in enumerate(samples):
+            columns = {"old": kl * (member == 0) - 1.0, "reference": -1.0, "values": 0.0}
+            sample.columns |= {name: np.full(len(sample), value) for name, value in columns.items()}
+        assign(algorithm(name, kl_coef=0.1, kl_in="reward"), [samples])
+        return [float(sample.advantages.mean()) for sample in samples]
+
+    free, paid = credit(0.0), credit(2.0)
+    assert paid[0] < free[0]
+    assert paid[0] < paid[2]
