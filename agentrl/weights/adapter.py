@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from vllm.lora.lora_model import LoRAModel
+from vllm.model_executor.models.utils import is_pp_missing_parameter
 
 from agentrl.weights.digest import tensor_digest
 from agentrl.weights.verify import Received
@@ -28,8 +29,13 @@ class ObservedAdapter(LoRAModel):  # type: ignore[misc]
 
 
 def received(manager: Any, number: int) -> Received:
-    """Return what vLLM's `LoRAModelManager` holds under the id `number`: nothing, unless it is active."""
+    """Return what vLLM's `LoRAModelManager` holds under the id `number`: nothing, unless it is active.
+
+    Layers of other pipeline stages are not missing here: their own workers have them.
+    """
     adapter = manager.get_adapter(number)
     if adapter is None or number not in manager.lora_index_to_id:
         return Received()
-    return Received(adapter.digests, sorted(adapter.loras.keys() - manager.modules.keys()))
+    unwrapped = adapter.loras.keys() - manager.modules.keys()
+    unloaded = [name for name in sorted(unwrapped) if not is_pp_missing_parameter(name, manager.model)]
+    return Received(adapter.digests, unloaded)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from transformers import OPTConfig, OPTForCausalLM
 from vllm.lora.utils import is_in_target_modules
 
@@ -65,3 +67,21 @@ def test_a_continuation_samples_what_is_left_with_other_random_numbers() -> None
     assert rest(sampling, 0) == sampling
     assert rest(sampling, 4) == Sampling(6, temperature=0.7, seed=9)
     assert rest(Sampling(10), 4).seed is None
+
+
+def test_a_pipeline_stage_lacks_no_layer_of_another_stage() -> None:
+    from vllm.model_executor.models.utils import PPMissingLayer
+
+    from agentrl.weights.adapter import received
+
+    blocks = nn.ModuleList([PPMissingLayer(), *(nn.ModuleDict({"q_proj": nn.Linear(2, 2)}) for _ in range(2))])
+    names = [f"layers.{number}.q_proj" for number in range(3)]
+    adapter = SimpleNamespace(loras=dict.fromkeys(names), digests=(("a", "0"),))
+    manager = SimpleNamespace(
+        get_adapter={7: adapter}.get,
+        lora_index_to_id=[7],
+        modules={names[1]: None},
+        model=nn.ModuleDict({"layers": blocks}),
+    )
+    assert received(manager, 7).unloaded == [names[2]]
+    assert received(manager, 7).digests == (("a", "0"),)
