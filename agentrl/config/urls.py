@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-CREDENTIALS = re.compile(r"://[^/?#]*@")
-
 
 def has_credentials(text: str) -> bool:
     """Return whether a URL in the text has a user name or password."""
-    return bool(CREDENTIALS.search(text))
+    _, *rests = text.split("://")
+    authorities = (rest.partition("/")[0].partition("?")[0].partition("#")[0] for rest in rests)
+    return any("@" in authority for authority in authorities)
 
 
 def fault_of_urls(urls: str, secret: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +48,7 @@ def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
 def _targets(model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Return the full names of the layers that get adapters; without `layers` those of all that can have them."""
     linear = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
-    known = [name for name in linear if re.search(r"\.\d+\.", name)]  # blocks are numbered
+    known = [name for name in linear if any(map(str.isdigit, name.split(".")))]  # blocks are numbered
     check_targets(layers, known)
     return [name for name in known if not layers or any(f".{name}".endswith(f".{layer}") for layer in layers)]
 
