@@ -266,19 +266,26 @@ def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int
         )
 
 
+def is_named(name: str, layer: str) -> bool:
+    """Return whether the layer called `name` is one that `layer` names: one with which its own name ends.
+
+    `q_proj` and `self_attn.q_proj` both name `model.layers.0.self_attn.q_proj`.
+    """
+    return f".{name}".endswith(f".{layer}")
+
+
 def check_targets(layers: Iterable[str], known: Collection[str]) -> None:
     """Raise ConfigError unless each name in `layers`, those of lora.targets, is that of a layer that can have adapters.
 
-    `known` are the linear layers of a model's blocks. A layer has the names that its own ends with: `q_proj` and
-    `self_attn.q_proj` are both `model.layers.0.self_attn.q_proj`. The learner computes logprobs from the weight of the
-    head alone, and engines do not adapt the head.
+    `known` are the linear layers of a model's blocks. The learner computes logprobs from the weight of the head alone,
+    and engines do not adapt the head.
     """
     if not known:
         raise ConfigError(
             "lora.rank: the model's blocks have no linear layer (torch.nn.Linear), which adapters need: leave it out, "
             "or choose another model"
         )
-    if missing := [layer for layer in layers if not any(f".{name}".endswith(f".{layer}") for name in known)]:
+    if missing := [layer for layer in layers if not any(is_named(name, layer) for name in known)]:
         named = ", ".join(map(repr, missing))
         hint = did_you_mean(missing[0], {name.rpartition(".")[2] for name in known})
         raise ConfigError(

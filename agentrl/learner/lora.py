@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from agentrl.config.schema import LoraSection
-from agentrl.config.validate import check_targets
+from agentrl.config.validate import check_targets, is_named
 from agentrl.errors import ConfigError
 from agentrl.learner.quantization import plain_state
 
@@ -50,7 +50,7 @@ def _targets(model: nn.Module, layers: Sequence[str]) -> list[str]:
     linear = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
     known = [name for name in linear if any(map(str.isdigit, name.split(".")))]  # blocks are numbered
     check_targets(layers, known)
-    return [name for name in known if not layers or any(f".{name}".endswith(f".{layer}") for layer in layers)]
+    return [name for name in known if not layers or any(is_named(name, layer) for layer in layers)]
 
 
 @contextmanager

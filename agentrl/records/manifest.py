@@ -344,16 +344,14 @@ def numerics_here() -> dict[str, str]:
 
 def newest_manifest(folder: RunFolder) -> RunManifest | None:
     """Return the manifest of the newest inputs of a run, None if it has none."""
-    return next(_manifests(folder), None)
+    return next(manifests(folder), None)
 
 
-def manifest_of_step(folder: RunFolder, step: int) -> RunManifest | None:
-    """Return the manifest of the inputs that trained a step of the current lineage, None if there is none."""
-    return next((manifest for manifest in _manifests(folder) if manifest.after < step), None)
+def manifests(folder: RunFolder) -> Iterator[RunManifest]:
+    """Yield the manifests of a run, from the newest to that with which it started.
 
-
-def _manifests(folder: RunFolder) -> Iterator[RunManifest]:
-    """Yield the manifests of a run, from the newest to that with which it started."""
+    The inputs of the first one whose `after` is below a step of the current lineage trained that step.
+    """
     for path in [*reversed(_later(folder)), folder.manifest]:
         if found := read_json(path, RunManifest, "nothing can be compared with it"):
             yield found

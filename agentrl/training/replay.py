@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,7 +25,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.manifest import (
     RunManifest,
-    manifest_of_step,
+    manifests,
     model_changes,
     model_files,
     numerics,
@@ -62,16 +62,24 @@ def plan_replay(folder: RunFolder, last: int | None = None) -> ReplayPlan:
     steps = tuple(records[step] for step in range(start + 1, last + 1))
     if silent := [record.step for record in steps if not record.learner.digest]:
         raise ConfigError(f"step {silent[0]} has no digest of its weights: an earlier version of agentrl trained it")
-    for step in range(start + 1, last + 1):
-        _check_numerics(_manifest(folder, step), step)
+    for step, manifest in _inputs(folder, steps):
+        _check_numerics(manifest, step)
     return ReplayPlan(start, steps)
 
 
-def _manifest(folder: RunFolder, step: int) -> RunManifest:
-    """Return the manifest of the inputs that trained a step. Raises ConfigError if there is none."""
-    if found := manifest_of_step(folder, step):
-        return found
-    raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+def _inputs(folder: RunFolder, steps: Sequence[StepRecord]) -> Iterator[tuple[int, RunManifest]]:
+    """Yield the manifests of the inputs that trained the steps, each with the first step of those that it trained.
+
+    Raises ConfigError for a step without one.
+    """
+    every, last = list(manifests(folder)), None
+    for record in steps:
+        found = next((manifest for manifest in every if manifest.after < record.step), None)
+        if found is None:
+            raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+        if found is not last:
+            yield record.step, found
+        last = found
 
 
 def _check_numerics(manifest: RunManifest, step: int) -> None:
@@ -100,13 +108,12 @@ def check_algorithm(config: Config, folder: RunFolder, plan: ReplayPlan) -> None
     own = algorithm.checked_loss()
     now = {"algorithm": plugin_source(config.algorithm.name, type(algorithm))}
     now |= {"loss": plugin_source(own.name, own.function)} if own else {}
-    for record in plan.steps:
-        manifest = _manifest(folder, record.step)
+    for step, manifest in _inputs(folder, plan.steps):
         then = {"algorithm": manifest.algorithm, "loss": manifest.loss}
         changed = [change for what, source in now.items() for change in source_changes(what, then[what], source)]
         if changed:
             raise ConfigError(
-                f"step {record.step} was trained by another source: {'; '.join(changed)}. Restore it, or choose steps "
+                f"step {step} was trained by another source: {'; '.join(changed)}. Restore it, or choose steps "
                 "that the present one trained"
             )
 
