@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from agentrl.planning.meta import built_shape
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import MARGIN, total
 from agentrl.planning.ranks import Rank, on_cpu
-from tests.real.rank_memory import TOKENS, Peak
+from tests.real.rank_memory import PROCESSES, TOKENS, Peak
 from tests.unit.config.test_resolve import LAPTOP
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -55,12 +56,12 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def measured(model: Path, dtype: str) -> Peak:
-    """What a rank takes in a process of its own."""
+def measured(model: Path, dtype: str) -> list[Peak]:
+    """What a rank takes in a process of its own, several times."""
     command = [sys.executable, "-m", "tests.real.rank_memory", str(model), dtype]
     env = {**os.environ, "OMP_NUM_THREADS": "2", "THP_MEM_ALLOC_ENABLE": "1"}  # cluster/specs.py
     answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    return Peak(**json.loads(answer.stdout.splitlines()[-1]))
+    return [Peak(**json.loads(line)) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
 def planned(model: Path, dtype: str) -> Rank:
@@ -72,8 +73,9 @@ def planned(model: Path, dtype: str) -> Rank:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_rank_takes_what_is_planned(model: Path, dtype: str) -> None:
-    rank, peak = planned(model, dtype), measured(model, dtype)
-    assert peak.updates == 3
-    assert total(on_cpu(rank)) == pytest.approx(peak.nbytes, rel=MARGIN)
+    rank, peaks = planned(model, dtype), measured(model, dtype)
+    assert [peak.updates for peak in peaks] == [3] * PROCESSES
+    nbytes = median(peak.nbytes for peak in peaks)
+    assert total(on_cpu(rank)) == pytest.approx(nbytes, rel=MARGIN)
     by_name = {item.name: item.nbytes for item in (*rank.state, *rank.update)}
-    assert by_name["parameters"] + by_name["gradients"] + by_name["optimizer"] < peak.nbytes
+    assert by_name["parameters"] + by_name["gradients"] + by_name["optimizer"] < nbytes
