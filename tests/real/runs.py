@@ -6,14 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from agentrl.cluster.leftovers import scratch_of
 from agentrl.cluster.processes import ProcessRecord, ProcessRegistry
@@ -22,8 +21,7 @@ from agentrl.records.ledger import AttemptRow, Ledger
 from agentrl.report.summary import Summary, read
 from agentrl.types import SampleId
 from agentrl.weights.staging import staging_prefix
-
-T = TypeVar("T")
+from tests.logged import Logged
 
 COMMAND = [sys.executable, "-c", "import sys; from agentrl.cli.main import main; sys.exit(main())"]
 QUICK = {"TORCHDYNAMO_DISABLE": "1"}
@@ -31,7 +29,6 @@ QUICK = {"TORCHDYNAMO_DISABLE": "1"}
 PROMPTS, GROUP_SIZE = 2, 2
 BATCH = PROMPTS * GROUP_SIZE
 ERROR_S = 120.0
-POLL_S = 0.02
 STAGED_ENV = """
 import os, sys, time, uuid
 from pathlib import Path
@@ -97,52 +94,19 @@ class Stage:
 
 
 @dataclass
-class Command:
+class Command(Logged):
     """An `agentrl` command that is started again and again; its logs are beside `path`."""
 
     path: Path
     program: Sequence[str] = tuple(COMMAND)
-    process: subprocess.Popen[str] = field(init=False)
     began: float = field(init=False)
-    _log: Path = field(init=False)
     _starts: int = field(init=False, default=0)
 
     def _begin(self, *words: str) -> Self:
         self._starts += 1
-        self._log = self.path.with_name(f"{self.path.name}-{self._starts}.log")
         self.began = time.monotonic()
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*self.program, *words], stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                env=os.environ | QUICK,
-            )  # fmt: skip
+        self.start_logged([*self.program, *words], self.path.with_name(f"{self.path.name}-{self._starts}.log"), QUICK)
         return self
-
-    @property
-    def said(self) -> str:
-        """What the command printed so far."""
-        return self._log.read_text()
-
-    def until(self, condition: Callable[[], T], deadline_s: float = 300.0) -> T:
-        """What `condition` gives once that is true; fails when the command ends before or time runs out."""
-        ends_at = time.monotonic() + deadline_s
-        while not (value := condition()):
-            assert self.process.poll() is None, f"the command ended with {self.process.returncode}:\n{self.said}"
-            assert time.monotonic() < ends_at, f"waited {deadline_s:.0f} s in vain:\n{self.said}"
-            time.sleep(POLL_S)
-        return value
-
-    def end(self, deadline_s: float = 300.0) -> int:
-        """The exit code of the command, once it ends by itself."""
-        try:
-            return self.process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s:.0f} s:\n{self.said}") from None
-
-    def kill(self) -> None:
-        """kill -9 of the command itself."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
 
 @dataclass
