@@ -54,7 +54,6 @@ def _scheduler(folder: Path, found: list[Host]) -> Path:
     return folder
 
 
-@pytest.mark.long  # on two busy cores the second node sometimes gets no process; why is not known
 def test_the_script_for_slurm_trains_over_the_nodes_of_a_job(shared: Path) -> None:
     with hosts("node-1", "node-2") as found:
         commands = _scheduler(shared / "bin", found)
@@ -68,7 +67,9 @@ def test_the_script_for_slurm_trains_over_the_nodes_of_a_job(shared: Path) -> No
     assert done.returncode == 0, (shared / "slurm.log").read_text()
     folder = RunFolder(shared / "run")
     assert len(read_steps(folder)) == 3
-    assert {process.host for process in ProcessRegistry(folder.path).registered()} == {"node-1", "node-2"}
+    where = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
+    roles = ("learner rank 0", "engine 0", "engine 1", "rollout worker 0")
+    assert sorted(where[role] for role in roles) == ["node-1", "node-1", "node-2", "node-2"]
     assert not list(shared.glob("ray-token-*")), "the token is removed"
 
 

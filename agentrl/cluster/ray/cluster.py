@@ -24,6 +24,8 @@ NODES_S = 1.0
 """How often the cluster is asked for nodes that it does not have yet."""
 NOTE_S = 10.0
 ANSWER_S = 10.0
+A_BYTE = 1
+"""Of memory: Ray starts what needs no resource on any node, whatever its affinity, unless that is a hard one."""
 
 
 class Cluster:
@@ -123,16 +125,17 @@ class Cluster:
         if place.bundle is not None and self._group is not None:
             placed["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, place.bundle)
         elif not place.gpus:
-            placed["scheduling_strategy"] = self._spread(place)
+            placed |= self._spread(place)
         return start_actor(spec, **placed)
 
-    def _spread(self, place: Place) -> Any:
-        """Return a strategy that starts processes on one node after the other; Ray's own is even on average only."""
+    def _spread(self, place: Place) -> dict[str, Any]:
+        """Return options that start processes on one node after the other; Ray's own are even on average only."""
         if place.nodes or not self._node_ids:
-            return "SPREAD"
+            return {"scheduling_strategy": "SPREAD"}
         ids = [self._node_ids[address] for address in sorted(self._node_ids)]
         self._spawned += 1
-        return NodeAffinitySchedulingStrategy(ids[self._spawned % len(ids)], soft=True)  # elsewhere, if it is gone
+        next_one = NodeAffinitySchedulingStrategy(ids[self._spawned % len(ids)], soft=True)  # elsewhere, if it is gone
+        return {"scheduling_strategy": next_one, "memory": A_BYTE}
 
     def register(self, process: ProcessRecord) -> None:
         """Register a process of the run, on whatever host."""
