@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from agentrl.algorithms.config import AlgorithmConfig
-from agentrl.errors import CreditError
+from agentrl.errors import AlgorithmError, CreditError
 from agentrl.types import StepReport
 
 MOST_KL_ERROR = 0.2
+METERS = {"kl_target": "reference_kl", "entropy_target": "entropy", "kl_stop": "policy_kl"}
+"""What the objective has to meter for a key."""
+TAKEN = ("kl_coef", "entropy_coef", "reward_count", "reward_mean", "reward_squares", "reward_size")
+"""What agentrl keeps in the state."""
 
 
 def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport) -> dict[str, float]:
     """Return the state after a step: the coefficients that have a target, moved by what the step metered.
 
-    Raises CreditError if the step did not meter what has a target.
+    Raises AlgorithmError if the step did not meter what has a target.
     """
     out = dict(state)
-    for target, meter in (("kl_target", "reference_kl"), ("entropy_target", "entropy")):
-        if getattr(config, target) > 0 and meter not in report.meters:
-            raise CreditError(
-                f"algorithm.{target} needs the meter {meter!r}, which the objective did not give: call "
-                f"terms.meter({meter!r}, values) in it, or leave algorithm.{target} out"
-            )
+    check_meters(config, report.meters)
     if config.kl_target > 0:
         out["kl_coef"] = next_kl_coef(config, state.get("kl_coef", config.kl_coef), report)
     if config.entropy_target > 0:
@@ -32,13 +32,29 @@ def adapted(config: AlgorithmConfig, state: dict[str, float], report: StepReport
     return out
 
 
-def checked_state(algorithm: str, state: object) -> dict[str, float]:
-    """Return the state as floats of Python, which a checkpoint can hold. Raises CreditError for anything else."""
+def check_meters(config: AlgorithmConfig, metered: Collection[str]) -> None:
+    """Raise AlgorithmError if the objective did not meter what a key needs."""
+    for key, meter in METERS.items():
+        if getattr(config, key) > 0 and meter not in metered:
+            raise AlgorithmError(
+                f"algorithm.{key} needs the meter {meter!r}, which the objective did not give: call "
+                f"terms.meter({meter!r}, values) in it, or leave algorithm.{key} out"
+            )
+
+
+def checked_state(algorithm: str, state: object, before: Mapping[str, float]) -> dict[str, float]:
+    """Return the state as floats of Python, which a checkpoint can hold.
+
+    Raises CreditError for anything else, and if what agentrl keeps in it differs from the state `before`.
+    """
     if not isinstance(state, dict):
         raise CreditError(f"{algorithm}: state is {state!r}, not a dict of numbers")
     for name, value in state.items():
         if not (isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)):
             raise CreditError(f"{algorithm}: state[{name!r}] is {value!r}, but a checkpoint needs a finite number")
+    for name in TAKEN:
+        if state.get(name) != before.get(name):
+            raise CreditError(f"{algorithm}: state[{name!r}] belongs to agentrl: choose another name")
     return {str(name): float(value) for name, value in state.items()}
 
 

@@ -194,6 +194,13 @@ class Algorithm(ABC):
             )
         return own
 
+    @classmethod
+    def _declares(cls, key: str) -> bool:
+        """Return whether a Config declares a key for the class that defines the objective, or below it."""
+        author = next(number for number, base in enumerate(cls.__mro__) if "objective" in vars(base))
+        above = next(base.Config for base in cls.__mro__[author + 1 :] if issubclass(base, Algorithm))
+        return cls.Config.declares(key, above if issubclass(cls.Config, above) else AlgorithmConfig)
+
     def idle_keys(self) -> dict[str, str]:
         """Return the keys that nothing reads in this run, each with what it needs."""
         idle, own = self.config.idle_keys(), type(self)
@@ -206,7 +213,7 @@ class Algorithm(ABC):
         if own.objective is not Algorithm.objective:
             needs = f"an objective that reads it: if that of {own.__name__} does, declare the key in its Config"
             read = REWARD_KL_KEYS if self.config.has_reward_kl else ()
-            idle |= {key: needs for key in OBJECTIVE_KEYS if key not in read and not own.Config.declares(key)}
+            idle |= {key: needs for key in OBJECTIVE_KEYS if key not in read and not own._declares(key)}
         if "reference" not in self.requirements.columns:
             idle |= dict.fromkeys(("reference_every", "reference_ema"), "algorithm.kl_coef above 0")
         if "teacher" not in self.requirements.columns:

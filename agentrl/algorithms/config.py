@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import get_annotations
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import re2
@@ -139,9 +140,9 @@ class AlgorithmConfig(Keys):
         super().__pydantic_init_subclass__(**keywords)
 
     @classmethod
-    def declares(cls, key: str) -> bool:
-        """Return whether the Config of an algorithm, and not only the base of all, has this key."""
-        return cls._depth(key) < cls.__mro__.index(AlgorithmConfig)
+    def declares(cls, key: str, base: type[AlgorithmConfig]) -> bool:
+        """Return whether the Config of an algorithm declares this key itself, and not only its base class `base`."""
+        return cls._depth(key) < cls.__mro__.index(base)
 
     @classmethod
     def _depth(cls, key: str) -> int:
@@ -154,7 +155,7 @@ class AlgorithmConfig(Keys):
         """Subtract k1 from the rewards unless an estimator is set: only its policy gradient is that of the KL."""
         if not isinstance(keys, dict) or keys.get("kl_in", cls.model_fields["kl_in"].default) != "reward":
             return keys
-        return keys if cls.declares("kl_estimator") else {"kl_estimator": "k1"} | keys
+        return keys if cls.declares("kl_estimator", AlgorithmConfig) else {"kl_estimator": "k1"} | keys
 
     @model_validator(mode="before")
     @classmethod
@@ -205,7 +206,7 @@ class AlgorithmConfig(Keys):
             ("clip_high", clips, "a loss that clips"),
             ("dual_clip", self.loss == "dual_clip" or self.has_own_loss, "algorithm.loss dual_clip"),
             ("constant", self.normalization == "constant", "algorithm.normalization constant"),
-            ("old_logprobs", clips, "a loss with the ratio policy / old"),
+            ("old_logprobs", clips or self.old_logprobs == "learner", "a loss with the ratio policy / old"),
             ("correction", self.old_logprobs == "learner", "algorithm.old_logprobs learner"),
             (
                 "tis_cap",
@@ -233,6 +234,12 @@ def check_schema(algorithm: str, schema: object) -> None:
         raise ConfigError(
             f"{algorithm}: Config must derive from agentrl.algorithms.AlgorithmConfig, which checks the --algorithm.* "
             "keys"
+        )
+    loss = schema.model_fields["loss"].default
+    if isinstance(loss, str) and is_path(loss) and not Path(loss).expanduser().is_absolute():
+        raise ConfigError(
+            f"{algorithm}: Config.loss {loss!r} is another file in every folder: write the method `loss`, or the path "
+            "with str(Path(__file__).with_name(...))"
         )
     if "name" in schema.model_fields:
         raise ConfigError(

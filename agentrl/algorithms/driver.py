@@ -46,10 +46,11 @@ def adapt(algorithm: Algorithm, report: StepReport) -> None:
 def _call(algorithm: Algorithm, method: Callable[..., Any], *args: Any) -> None:
     """Call `credit` or `after`, and check what it returns and the state that it leaves."""
     where = f"{algorithm.name}: {method.__name__}{defined_at(method)}"
+    before = dict(algorithm.state)
     returned = call_author(f"{algorithm.name}: {method.__name__} failed", method, *args, at=method, kind=AlgorithmError)
     if returned is not None:
         raise CreditError(f"{where} returned {type(returned).__name__}: set the attributes, and return nothing")
-    algorithm.state = checked_state(algorithm.name, algorithm.state)
+    algorithm.state = checked_state(algorithm.name, algorithm.state, before)
 
 
 def _assign(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_trial: bool) -> None:
@@ -69,6 +70,8 @@ def _assign(algorithm: Algorithm, groups: Sequence[Sequence[Sample]], *, is_tria
             sample.returns = np.zeros(len(sample)) if "values" in algorithm.requirements.columns else None
         _check(algorithm, sample)
         _normalise(algorithm, sample)
+    if not any(sample.share for sample in members) and any(np.any(sample.weights) for sample in members):
+        raise CreditError(f"{algorithm.name}: every `share` is 0, so that nothing would be trained: leave it unset")
 
 
 def _compared(algorithm: Algorithm, groups: Sequence[Sequence[Sample]]) -> Sequence[Sequence[Sample]]:

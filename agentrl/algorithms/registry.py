@@ -108,8 +108,8 @@ def _refuse_idle(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
     ]
     if not idle and "filter_zero_variance" in found and algorithm.config.filter_zero_variance:
         idle = [f"algorithm.filter_zero_variance needs {found['filter_zero_variance']}: set it to false"]
-    if not idle and "old_logprobs" in found and algorithm.config.old_logprobs == "sampler":
+    if not idle and "old_logprobs" in found:
         needs, own = found["old_logprobs"], type(algorithm).__name__
-        idle = [f"{own}: old_logprobs is sampler by default, which needs {needs}: leave it out of the Config"]
+        idle = [f"{own}: old_logprobs is sampler by default, which needs {needs}: set algorithm.old_logprobs learner"]
     if idle:
         raise ConfigError("\n".join(idle))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from agentrl.algorithms.adaptive import check_meters
 from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.sample import Column
 from agentrl.errors import AlgorithmError
@@ -83,3 +84,4 @@ def rehearse_loss(algorithm: Algorithm) -> None:
     what = f"{algorithm.name}: its loss failed with tokens made by hand"
     made_A = call_author(what, algorithm.objective, terms, at=algorithm.objective, kind=AlgorithmError)
     per_token(made_A, terms, algorithm.objective)
+    check_meters(algorithm.config, terms.meters.sums())

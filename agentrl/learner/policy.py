@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from agentrl.algorithms.adaptive import check_meters
 from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.config import AlgorithmConfig
 from agentrl.algorithms.sample import TrainSequence
 from agentrl.config.schema import LearnerSection
-from agentrl.errors import AlgorithmError
 from agentrl.learner.batch import split_updates, with_gradient
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.lora import add_adapters
@@ -74,7 +75,7 @@ class Policy:
                 norm = self.model.step(updates.lr)
             if not math.isfinite(norm) and is_refused():
                 updates.stopped = len(order) - number
-                updates.own_meters["refused_kl"] = _policy_kl(meter)
+                updates.own_meters["refused_kl"] = _policy_kl(self.algorithm.config, meter)
                 break
             updates.add(norm, loss, meter, part)
         updates.loss /= max(1, len(updates.norms))
@@ -113,15 +114,11 @@ class Policy:
         Never before the first step of a batch, which has moved nothing yet: against the sampler, the KL then measures a
         mismatch that would refuse every batch.
         """
-        limit = self.algorithm.config.kl_stop
-        return limit > 0 and bool(updates.norms) and _policy_kl(meter) > limit
+        config = self.algorithm.config
+        return config.kl_stop > 0 and bool(updates.norms) and _policy_kl(config, meter) > config.kl_stop
 
 
-def _policy_kl(meter: Meter) -> float:
+def _policy_kl(config: AlgorithmConfig, meter: Meter) -> float:
     metered = means(gathered(meter.sums()))
-    if "policy_kl" not in metered:
-        raise AlgorithmError(
-            "algorithm.kl_stop needs the meter 'policy_kl', which the objective did not give: call "
-            "terms.meter('policy_kl', values) in it, or leave algorithm.kl_stop out"
-        )
+    check_meters(config, metered)
     return metered["policy_kl"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,20 +13,32 @@ from agentrl.errors import AlgorithmError
 from agentrl.losses.config import LossConfig
 from agentrl.losses.correction import correction
 from agentrl.losses.kl import kl, kl_penalty
-from agentrl.losses.terms import Terms
+from agentrl.losses.terms import Meter, Terms
 
 
 def objective(terms: Terms, config: LossConfig, loss: Callable[[Terms], Tensor]) -> Tensor:
     """Return correction * loss + kl_coef * KL - entropy_coef * entropy for each token [A].
 
-    The learner multiplies it by the weights. Coefficients that adapt are read from `terms.state`.
+    The learner multiplies it by the weights. Coefficients that adapt are read from `terms.state`. Raises AlgorithmError
+    for a loss that meters what is metered here, because both would enter one mean.
     """
+    ours, its = replace(terms, meters=Meter()), replace(terms, meters=Meter())
+    loss_A = correction(ours, config) * per_token(loss(its), its, loss)
+    loss_A = _with_bonuses(ours, config, loss_A)
+    if taken := ours.meters.names & its.meters.names:
+        raise AlgorithmError(f"{loss.__qualname__} meters {min(taken)!r}, as agentrl does: choose another name")
+    for one in (ours, its):
+        terms.meters.add(one.meters)
+    return loss_A
+
+
+def _with_bonuses(terms: Terms, config: LossConfig, loss_A: Tensor) -> Tensor:
+    """Meter the policy; return the loss with the KL to the reference and without the entropy bonus [A]."""
     own_A = terms.logprobs.detach()
     terms.meter("entropy", terms.entropy)
     # The tokens come from the sampler and, up to the mismatch, from the old policy: k3 estimates the KL from those.
     terms.meter("mismatch_kl", kl("k3", terms.sampler, own_A))
     terms.meter("policy_kl", kl("k3", terms.old, own_A))
-    loss_A = correction(terms, config) * per_token(loss(terms), terms, loss)
     if config.kl_coef > 0:
         loss_A = loss_A + _kl_term(terms, config)
     if config.has_entropy_bonus:

@@ -40,6 +40,11 @@ class Meter:
         for name, sums in other._sums.items():
             self._sums[name] = self._sums[name] + sums if name in self._sums else sums
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the means."""
+        return set(self._sums)
+
     def sums(self) -> MeterSums:
         """Return the sums as numbers."""
         return {name: (float(sums[0]), float(sums[1])) for name, sums in self._sums.items()}

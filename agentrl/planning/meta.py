@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,7 +23,7 @@ from agentrl.planning.shape import Linear, ModelShape
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 1
+VERSION = 2
 """Of the files in the cache."""
 
 
@@ -49,7 +49,7 @@ def _digest(text: bytes) -> str:
 
 def _from_json(text: str) -> ModelShape:
     fields = json.loads(text)
-    linears = tuple(Linear(**linear) for linear in fields.pop("linears"))
+    linears = tuple(Linear(tuple(names), *sizes) for names, *sizes in map(dict.values, fields.pop("linears")))
     return ModelShape(**fields, linears=linears)
 
 
@@ -132,12 +132,11 @@ def _inner(config: Any, sent_to: int) -> int:
 
 
 def _linears(model: nn.Module) -> Iterator[Linear]:
-    """Yield the linear layers of the blocks by name and size."""
+    """Yield the linear layers of the blocks, equal ones of one name together."""
     from torch import nn
 
-    layers = Counter(
-        (name.rpartition(".")[2], module.in_features, module.out_features)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and _is_in_block(name)
-    )
-    yield from (Linear(*layer, count) for layer, count in layers.items())
+    found: dict[tuple[str, int, int], list[str]] = defaultdict(list)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and _is_in_block(name):
+            found[name.rpartition(".")[2], module.in_features, module.out_features].append(name)
+    yield from (Linear(tuple(names), inputs, outputs) for (_, inputs, outputs), names in found.items())

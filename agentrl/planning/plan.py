@@ -57,8 +57,7 @@ class Plan:
     def _check_adapters(self) -> None:
         lora = self.config.lora
         if lora.rank and self.models.learns:
-            last = [layer.rpartition(".")[2] for layer in lora.layers]
-            check_targets(last, {linear.name for linear in self.models.policy.linears})
+            check_targets(lora.layers, {name for linear in self.models.policy.linears for name in linear.names})
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:

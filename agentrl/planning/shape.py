@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from agentrl.config.validate import is_named
+
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Linear layers of one name in all blocks: `count` matrices of [outputs, inputs]."""
+    """Equal linear layers of the blocks, by the names of their modules: each is a matrix of [outputs, inputs]."""
 
-    name: str
+    names: tuple[str, ...]
     inputs: int
     outputs: int
-    count: int
+
+    def parameters(self, rank: int, names: Sequence[str]) -> int:
+        """Return the parameters of adapters of a rank on the layers that these names name; on all without names."""
+        adapted = sum(not names or any(is_named(own, name) for name in names) for own in self.names)
+        return rank * (self.inputs + self.outputs) * adapted
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class ModelShape:
 
     def frozen_bytes(self, width: int) -> int:
         """Return the bytes of a model that is not trained: linear layers in a compute type of `width`, else float32."""
-        linear = sum(layer.inputs * layer.outputs * layer.count for layer in self.linears)
+        linear = sum(layer.inputs * layer.outputs * len(layer.names) for layer in self.linears)
         head = 0 if self.is_tied else self.embedding
         return FLOAT32 * self.parameters - (FLOAT32 - width) * (linear + head)
 
@@ -96,10 +102,5 @@ class ModelShape:
         )
 
     def adapters(self, rank: int, names: Sequence[str] = ()) -> int:
-        """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names.
-
-        A name with its module before it, such as `self_attn.q_proj`, is counted as if it had none.
-        """
-        last = {name.rpartition(".")[2] for name in names}
-        adapted = (linear for linear in self.linears if not last or linear.name in last)
-        return sum(rank * (linear.inputs + linear.outputs) * linear.count for linear in adapted)
+        """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names."""
+        return sum(linear.parameters(rank, names) for linear in self.linears)

@@ -359,7 +359,11 @@ def manifests(folder: RunFolder) -> Iterator[RunManifest]:
 
 def _later(folder: RunFolder) -> list[Path]:
     """Return the manifests that resumes wrote, in their order."""
-    return sorted(folder.path.glob("manifest-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
+    return sorted(folder.path.glob("manifest-*.json"), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
 
 
 def write_manifest(folder: RunFolder, now: RunManifest) -> str:
@@ -369,19 +373,18 @@ def write_manifest(folder: RunFolder, now: RunManifest) -> str:
     Returns what changed since the run started in a sentence, "" if nothing did. Raises ConfigError, and writes nothing,
     if a model changed.
     """
-    began = read_manifest(folder)
-    if began is None:
-        _write(folder.manifest, now)
-        return ""
-    if differences := model_changes(began, now.models):
+    began, newest = read_manifest(folder), newest_manifest(folder)
+    if began and (differences := model_changes(began, now.models)):
         raise ConfigError(
             f"models have changed since {folder.path} started: {'; '.join(differences)}. Restore these files, start a "
             f"new run, or delete {folder.manifest} to continue the run without a comparison"
         )
-    newest = newest_manifest(folder) or began
-    if newest.after > now.after or changes(newest, now):
-        _write(folder.manifest.with_stem(f"{folder.manifest.stem}-{len(_later(folder)) + 1}"), now)
-    changed = changes(began, now)
+    if newest is None:
+        _write(folder.manifest, now)
+    elif newest.after > now.after or changes(newest, now):
+        number = max(map(_number, _later(folder)), default=0) + 1
+        _write(folder.manifest.with_stem(f"{folder.manifest.stem}-{number}"), now)
+    changed = changes(began, now) if began else []
     return f"Changed since the run started: {'; '.join(changed)}." if changed else ""
 
 

@@ -25,6 +25,8 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.manifest import (
     RunManifest,
+    files_in,
+    hash_file,
     manifests,
     model_changes,
     model_files,
@@ -76,7 +78,9 @@ def _inputs(folder: RunFolder, steps: Sequence[StepRecord]) -> Iterator[tuple[in
     for record in steps:
         found = next((manifest for manifest in every if manifest.after < record.step), None)
         if found is None:
-            raise ConfigError(f"{folder.path} has no manifest: nothing says which libraries trained it")
+            raise ConfigError(
+                f"{folder.path} has no manifest of step {record.step}: nothing says which libraries trained it"
+            )
         if found is not last:
             yield record.step, found
         last = found
@@ -103,14 +107,16 @@ def check_models(config: Config, folder: RunFolder) -> None:
 
 
 def check_algorithm(config: Config, folder: RunFolder, plan: ReplayPlan) -> None:
-    """Raise ConfigError for a step that another source of the algorithm or of the loss trained than that of now."""
+    """Raise ConfigError for a step that was trained by another algorithm, loss or file of their keys than now."""
     algorithm = algorithm_of(config)
     own = algorithm.checked_loss()
     now = {"algorithm": plugin_source(config.algorithm.name, type(algorithm))}
     now |= {"loss": plugin_source(own.name, own.function)} if own else {}
+    data = tuple(map(hash_file, files_in(config.algorithm.options)))
     for step, manifest in _inputs(folder, plan.steps):
         then = {"algorithm": manifest.algorithm, "loss": manifest.loss}
         changed = [change for what, source in now.items() for change in source_changes(what, then[what], source)]
+        changed += [f"data: {file.name}" for file in data if file not in manifest.data]
         if changed:
             raise ConfigError(
                 f"step {step} was trained by another source: {'; '.join(changed)}. Restore it, or choose steps "
@@ -131,9 +137,11 @@ def check_settings(config: Config, plan: ReplayPlan) -> None:
                 f"step {record.step} was trained by {record.learner.layout}, and a resume has changed that to {now}: a "
                 "replay is exact only with the same. Choose a later step"
             )
+        if not record.learner.optimizer_steps:  # a batch without a signal, or of the critic alone
+            continue
         first = (record.step - 1 - alone) * learner.updates
         rates = [learning_rate(learner, first + n, config.steps - alone) for n in range(learner.updates)]
-        if record.learner.optimizer_steps and record.learner.lr not in rates:
+        if record.learner.lr not in rates:
             raise ConfigError(
                 f"step {record.step} was trained with a learning rate of {record.learner.lr:g}, which is {rates[-1]:g} "
                 f"since a resume has changed `steps` to {config.steps}: a replay is exact only with the same. Choose a "

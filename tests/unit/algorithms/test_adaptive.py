@@ -103,6 +103,16 @@ def test_after_is_not_called_for_a_step_without_meters() -> None:
     assert rule.state == {"drift": 0.5}
 
 
+@pytest.mark.parametrize("name", ["kl_coef", "entropy_coef", "reward_count"])
+def test_what_agentrl_keeps_in_the_state_is_not_for_an_algorithm_to_set(name: str) -> None:
+    class Meddling(GRPO):
+        def after(self, report: StepReport) -> None:
+            self.state[name] = 50.0
+
+    with pytest.raises(AlgorithmError, match=rf"Meddling: state\['{name}'\] belongs to agentrl: choose another name"):
+        adapt(Meddling(), report(policy_kl=0.5))
+
+
 def test_a_step_that_learned_nothing_and_a_fixed_coefficient_move_nothing() -> None:
     adaptive = GRPO(GRPO.Config(kl_coef=0.1, kl_target=0.01, entropy_target=0.5))
     adapt(adaptive, report(learned=False, reference_kl=9.0, entropy=9.0))
@@ -127,9 +137,7 @@ def test_a_bonus_that_may_grow_needs_every_token() -> None:
 def test_a_key_of_the_loss_that_nothing_reads_is_named_with_what_it_needs() -> None:
     rule = GRPO(GRPO.Config(loss="policy_gradient", correction="tis"), RunShape(updates=1))
     idle = rule.idle_keys()
-    assert {"clip_low", "clip_high", "dual_clip", "old_logprobs", "geometric_low", "kl_stop", "reference_ema"} <= set(
-        idle
-    )
+    assert {"clip_low", "clip_high", "dual_clip", "geometric_low", "kl_stop", "reference_ema"} <= set(idle)
     assert idle["kl_stop"] == "learner.updates_per_batch or learner.epochs above 1"
     assert "kl_stop" not in GRPO(GRPO.Config(), RunShape(updates=2)).idle_keys()
     config = GRPO.Config(loss="dual_clip", correction="geometric_mask", kl_coef=0.1, reference_every=5)

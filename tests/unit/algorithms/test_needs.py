@@ -114,6 +114,7 @@ def test_the_summed_loss_is_divided_by_the_shares_that_credit_sets(write: Write)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("sample.share = 0", "every `share` is 0, so that nothing would be trained"),
         ("sample.share = -1.0", "share of sample 0-0 is -1.0, not a number of at least 0"),
         ("sample.share = float('inf')", "share of sample 0-0 is inf, not a number"),
         ("sample.share = '7'", "share of sample 0-0 is '7', not a number"),

@@ -11,14 +11,28 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import Field
+from torch import Tensor
 
 import agentrl.algorithms
 from agentrl import losses
-from agentrl.algorithms import DAPO, GRPO, RLOO, Algorithm, AlgorithmConfig, Loss, Needs, algorithms, resolve
+from agentrl.algorithms import (
+    DAPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    Algorithm,
+    AlgorithmConfig,
+    Loss,
+    Needs,
+    algorithms,
+    resolve,
+)
 from agentrl.algorithms.registry import ALGORITHMS, _refuse_idle, make_algorithm
 from agentrl.config.keys import meaning_of
 from agentrl.config.schema import AlgorithmSection
 from agentrl.errors import ConfigError, UnknownNameError
+from agentrl.losses.terms import Terms
 from agentrl.plugins import registry
 
 FILE = """
@@ -343,4 +357,26 @@ def test_a_default_that_leaves_the_mismatch_uncorrected_is_refused(tmp_path: Pat
     text = FILE.replace("bonus: float = 0.5", 'loss: str = "policy_gradient"\n        old_logprobs: str = "sampler"')
     with pytest.raises(ConfigError, match=r"Mine: old_logprobs is sampler .*, which needs a loss with the ratio"):
         made(f"{write(tmp_path, 'mine.py', text)}:Mine")
-    assert made(f"{tmp_path}/mine.py:Mine", loss="ppo_clip").config.old_logprobs == "sampler"
+    mine = f"{tmp_path}/mine.py:Mine"
+    assert made(mine, loss="ppo_clip").config.old_logprobs == "sampler"
+    assert made(mine, old_logprobs="learner").config.old_logprobs == "learner", "which is the remedy"
+
+
+def test_a_loss_by_default_is_the_same_in_every_folder(tmp_path: Path) -> None:
+    text = FILE.replace("bonus: float = 0.5", 'loss: str = "./my_loss.py"')
+    with pytest.raises(ConfigError, match=r"Config.loss './my_loss.py' is another file in every folder: write"):
+        made(f"{write(tmp_path, 'mine.py', text)}:Mine")
+
+
+@pytest.mark.parametrize(("parent", "key"), [(GSPO, "clip_high"), (GSPO, "loss"), (PPO, "clip_high")])
+def test_an_objective_of_its_own_reads_no_key_that_its_parent_declares(parent: type[Algorithm], key: str) -> None:
+    class Mine(parent):  # type: ignore[misc, valid-type]
+        def objective(self, terms: Terms) -> Tensor:
+            return -terms.advantages * terms.logprobs
+
+    class Config(parent.Config):  # type: ignore[misc, name-defined]
+        clip_high: float = 0.1
+        loss: str = "cispo"
+
+    assert key in Mine().idle_keys()
+    assert key not in type("Declares", (Mine,), {"Config": Config})().idle_keys()

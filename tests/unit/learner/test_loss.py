@@ -91,6 +91,34 @@ def test_a_mistake_in_a_loss_is_found_when_a_rank_starts(algorithm: type[GRPO], 
         rehearse_loss(algorithm())
 
 
+class Unmetered(GRPO):
+    class Config(GRPO.Config):
+        kl_stop: float = 0.1
+
+    def objective(self, terms: Terms) -> Tensor:
+        return -terms.advantages * terms.logprobs
+
+
+class Clashing(GRPO):
+    has_open_loss = False
+
+    def loss(self, terms: Terms) -> Tensor:
+        terms.meter("entropy", terms.entropy)
+        return -terms.advantages * terms.logprobs
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (Unmetered, r"^algorithm\.kl_stop needs the meter 'policy_kl'"),
+        (Clashing, r"^Clashing\.loss meters 'entropy', as agentrl does: choose another name"),
+    ],
+)
+def test_what_is_metered_wrongly_is_found_when_a_rank_starts(algorithm: type[GRPO], message: str) -> None:
+    with pytest.raises(AlgorithmError, match=message):
+        rehearse_loss(algorithm())
+
+
 def test_an_objective_that_is_a_mean_is_refused_by_name() -> None:
     with pytest.raises(AlgorithmError, match=r"^Mean\.objective returned the shape \(\), not "):
         gradient(Mean())

@@ -236,14 +236,22 @@ def test_an_engine_that_the_gpus_cannot_divide_is_refused_before_a_run() -> None
 def test_adapters_on_layers_that_the_model_lacks_are_refused_before_a_run() -> None:
     with pytest.raises(ConfigError, match=r"no linear layer 'q_porj'.* Did you mean 'q_proj'\?"):
         plan("Qwen2.5-7B", gpus(2), lora__rank=16, lora__targets="k_proj,q_porj")
+    with pytest.raises(ConfigError, match=r"no linear layer 'mlp.q_proj'"):
+        plan("Qwen2.5-7B", gpus(2), lora__rank=16, lora__targets="mlp.q_proj")
     for targets in ("all-linear", "q_proj, v_proj", "self_attn.q_proj"):
         assert plan("Qwen2.5-7B", gpus(2), lora__rank=16, lora__targets=targets).published
+
+
+def test_adapters_are_counted_on_the_layers_that_a_name_with_modules_names() -> None:
+    shape = plan("Qwen2.5-7B", gpus(2)).models.policy
+    every, first = shape.adapters(16, ["self_attn.q_proj"]), shape.adapters(16, ["layers.0.self_attn.q_proj"])
+    assert every == shape.adapters(16, ["q_proj"]) == shape.layers * first > 0
 
 
 @pytest.mark.parametrize("outside", ["lm_head", "embed_tokens", "model.embed_tokens"])
 @pytest.mark.parametrize("others", ["", "q_proj,"])
 def test_adapters_on_the_head_or_the_embedding_are_refused_before_a_run(outside: str, others: str) -> None:
-    named = f"no linear layer '{outside.removeprefix('model.')}', and nothing else gets adapters, neither the head nor"
+    named = f"no linear layer '{outside}', and nothing else gets adapters, neither the head nor"
     with pytest.raises(ConfigError, match=named):
         plan("Qwen2.5-0.5B", gpus(2), lora__rank=16, lora__targets=others + outside)
 

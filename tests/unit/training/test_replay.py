@@ -18,7 +18,7 @@ from agentrl.learner.lr_schedule import learning_rate
 from agentrl.metrics.step import PhaseSeconds, StepRecord
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import JsonLines
-from agentrl.records.manifest import build_manifest, plugin_source, read_manifest, write_manifest
+from agentrl.records.manifest import build_manifest, hash_file, plugin_source, read_manifest, write_manifest
 from agentrl.training.inputs import algorithm_of
 from agentrl.training.replay import ReplayPlan, check_algorithm, check_models, check_settings, plan_replay
 from agentrl.types import StepReport
@@ -117,8 +117,24 @@ def test_another_version_of_what_decides_no_digit_is_no_reason_to_refuse(run: Ru
 
 def test_a_run_without_a_manifest_is_refused(run: RunFolder) -> None:
     run.manifest.unlink()
-    with pytest.raises(ConfigError, match="nothing says which libraries trained it"):
+    with pytest.raises(ConfigError, match="no manifest of step 1: nothing says which libraries trained it"):
         plan_replay(run)
+
+
+def test_a_step_is_compared_with_the_right_inputs_when_the_first_manifest_was_deleted(run: RunFolder) -> None:
+    began = read_manifest(run)
+    assert began is not None
+    append(run, [trained(step, "", digest="0" * 16) for step in (2, 3)])
+    write_manifest(run, dataclasses.replace(began, packages={**began.packages, "torch": "0.0.1"}, after=1))
+    run.manifest.unlink()
+    write_manifest(run, dataclasses.replace(began, after=2))
+    with pytest.raises(ConfigError, match="no manifest of step 1"):
+        plan_replay(run, 3)
+    (run.checkpoints / "step-000001").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"step 2 was trained with torch 0\.0\.1"):
+        plan_replay(run, 3)
+    (run.checkpoints / "step-000002").mkdir(parents=True)
+    assert [step.step for step in plan_replay(run, 3).steps] == [3]
 
 
 def test_a_step_is_compared_with_the_inputs_that_trained_it(run: RunFolder) -> None:
@@ -166,6 +182,35 @@ def test_a_step_that_another_source_trained_is_refused(run: RunFolder, tmp_path:
     file.write_text(file.read_text() + "# another\n")
     with pytest.raises(ConfigError, match=rf"step 1 was trained by another source: {what}: {file.name}\. Restore"):
         check_algorithm(config, run, plan)
+
+
+def test_a_step_whose_algorithm_read_another_file_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    algorithm, table = tmp_path / "algo.py", tmp_path / "table.json"
+    algorithm.write_text(
+        "from pathlib import Path\nfrom agentrl.algorithms import GRPO\nclass Mine(GRPO):\n"
+        "    class Config(GRPO.Config):\n        table: Path\n"
+    )
+    table.write_text("[]")
+    config = Config.model_validate({"algorithm": {"name": f"{algorithm}:Mine", "table": str(table)}})
+    rewrite(run, algorithm=plugin_source(config.algorithm.name, type(algorithm_of(config))), data=(hash_file(table),))
+    plan = ReplayPlan(0, (trained(1, ""),))
+    check_algorithm(config, run, plan)
+    table.write_text("[1]")
+    with pytest.raises(ConfigError, match=r"step 1 was trained by another source: data: table\.json\. Restore"):
+        check_algorithm(config, run, plan)
+
+
+def test_a_step_of_the_critic_alone_has_no_learning_rate_to_compare() -> None:
+    warm_up = {"critic": {"warmup_steps": 2}, "algorithm": {"name": "ppo"}, "steps": 6, "learner": {"lr": 1e-5}}
+    config = Config.model_validate(warm_up)
+    now = config.critic.layout(config.learner)
+    report = trained(1, now).learner
+    alone = [
+        dataclasses.replace(trained(step, now), learner=dataclasses.replace(report, lr=0.0, optimizer_steps=0))
+        for step in (1, 2)
+    ]
+    first = dataclasses.replace(trained(3, now), learner=dataclasses.replace(report, lr=1e-5))
+    check_settings(config, ReplayPlan(0, (*alone, first)))
 
 
 def test_a_step_with_a_learning_rate_of_another_number_of_steps_is_refused() -> None:
