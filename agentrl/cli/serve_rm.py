@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
+import socket
 from dataclasses import fields
 
 from agentrl.cli.flags import Parser, whole
+from agentrl.config.tokens import token_in
 from agentrl.errors import ConfigError
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import TOKEN, RewardServer, ServerLimits
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+EVERYWHERE = ("0.0.0.0", "::", "")
 MIN_TOKEN = 16
 MEANING = f"""\
 Serve a reward model, a sequence-classification model with one label, over HTTP: POST /v1/score, POST /get_reward (the
@@ -25,7 +27,7 @@ The server has no TLS: put a proxy in front of it where the network is not priva
 def run(words: list[str]) -> int:
     """Serve until SIGINT or SIGTERM."""
     given = _parser().parse_args(words)
-    token = os.environ.get(TOKEN, "")
+    token = token_in(TOKEN)
     if token and len(token) < MIN_TOKEN:
         raise ConfigError(f"{TOKEN} has {len(token)} characters: set it to {MIN_TOKEN} or more random ones")
     if not token and given.host not in LOOPBACK:
@@ -45,10 +47,16 @@ async def _serve(server: RewardServer, given: argparse.Namespace, device: str) -
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with server.listening(given.host, given.port) as port:
-            print(f"serving {given.model} ({device}) at http://{given.host}:{port}", flush=True)
+            print(f"serving {given.model} ({device}) at {_address(given.host, port)}", flush=True)
             await stop.wait()
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on {given.host}:{given.port}: {error}") from error
+
+
+def _address(host: str, port: int) -> str:
+    """Return a URL of the server. All addresses of this machine, which no client can ask, are called by its name."""
+    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
 
 
 def _parser() -> Parser:

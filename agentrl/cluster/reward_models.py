@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,8 @@ from agentrl.cluster.ray.start import is_local
 from agentrl.cluster.signals import Stop
 from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
-from agentrl.errors import AgentRLError
+from agentrl.env.rewards import invalid
+from agentrl.errors import AgentRLError, acatch
 from agentrl.records.restarts import Restarts
 from agentrl.reward_models import Query, RewardModel
 from agentrl.reward_models.client import ServedRewardModel
@@ -26,11 +28,12 @@ from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
 from agentrl.reward_models.turns import Scoring, score_turns_of
 from agentrl.rollout.boundary import with_signals
-from agentrl.types import Signal, Trajectory
+from agentrl.types import Signal, Trajectory, as_unicode
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
+MAX_SHOWN = 300
 
 
 class RewardModels:
@@ -86,6 +89,18 @@ class RewardModels:
     # --- inside ---------------------------------------------------------------------------------------------
 
     async def _asked(self, keys: RewardModelKeys, client: Scoring, trajectory: Trajectory) -> tuple[Signal, ...]:
+        """Return the signals of one model; an error that it raises makes them invalid, and ends no run."""
+        outcome = await acatch(self._signals(keys, client, trajectory))
+        if outcome.error is None:
+            signals: tuple[Signal, ...] = outcome.value
+            return signals
+        first_line = f"{type(outcome.error).__name__}: {outcome.error}".partition("\n")[0]
+        reason = as_unicode(first_line[:MAX_SHOWN])
+        blank = Signal(keys.name, None, keys.weight, keys.scope, verifier=keys.url or keys.model or "")
+        turns = range(trajectory.turns) if keys.scope == "turn" else (None,)
+        return tuple(replace(invalid(blank, reason), turn=turn) for turn in turns)
+
+    async def _signals(self, keys: RewardModelKeys, client: Scoring, trajectory: Trajectory) -> tuple[Signal, ...]:
         if keys.scope == "turn":
             return await score_turns_of(client, trajectory)
         is_openrlhf = isinstance(client, RewardModel) and client.is_openrlhf

@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails
 
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, absence_of, key_of, keys, keys_in, option_tables, renamed
 from agentrl.config.schema import Config, EnvRolloutKeys, RewardModelKeys, RoleKeys, Section
-from agentrl.config.urls import has_credentials
 from agentrl.config.values import plain
 from agentrl.errors import ConfigError, did_you_mean
 
@@ -284,6 +283,6 @@ def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     meaning = f". Meaning: {known[key].description}." if key in known else ""
     is_whole = key and loc[0] not in (ENV, ROLES) and detail["type"] != "extra_forbidden"
     name = key if is_whole else ".".join(loc)
-    is_hidden = detail["type"] in ("missing", "extra_forbidden") or has_credentials(str(detail["input"]))
+    is_hidden = detail["type"] in ("missing", "extra_forbidden") or "@" in str(detail["input"])
     got = "" if is_hidden else f", got {detail['input']!r}"
     return f"{name} {what}{got}{where}{meaning}"

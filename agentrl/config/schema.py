@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.environments import MOST, check_labels, tables
-from agentrl.config.urls import fault_of_urls, has_credentials
+from agentrl.config.urls import fault_of_urls, has_credentials, listed
 from agentrl.config.values import anchored_model, expanded
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -350,7 +350,7 @@ class RewardModelKeys(Section):
     @property
     def is_openrlhf(self) -> bool:
         """Whether `url` takes rendered text, in the form of OpenRLHF."""
-        return (self.url or "").rstrip("/").endswith("/get_reward")
+        return all(url.endswith("/get_reward") for url in listed(self.url or ""))
 
     @property
     def is_sampled(self) -> bool:

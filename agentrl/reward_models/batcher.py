@@ -11,15 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from agentrl.errors import acatch
-from agentrl.reward_models.scorer import Ids
+from agentrl.reward_models.scorer import Ids, TextError
+
+_Waiting = tuple[Ids, "asyncio.Future[float | TextError]"]
 
 
 class QueueFullError(Exception):
     """The queue has no room for a request."""
-
-
-class ScoringError(Exception):
-    """The model failed on a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Batcher:
 
     def __init__(self, scores: Callable[[Sequence[Ids]], list[float]], limits: BatchLimits) -> None:
         self._scores, self.limits = scores, limits
-        self._queue: deque[tuple[Ids, asyncio.Future[float]]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._began: float | None = None
 
@@ -50,20 +48,19 @@ class Batcher:
         """Seconds that the running batch has taken so far; 0 if none runs."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
-    async def score(self, texts: Sequence[Ids]) -> list[float | None]:
-        """Return the score of each text, None for one that is not finite. Raises QueueFullError or ScoringError."""
+    async def score(self, texts: Sequence[Ids]) -> list[float | TextError]:
+        """Return the score of each text, or why it has none. Raises QueueFullError."""
         if len(self._queue) + len(texts) > self.limits.max_queue:
             raise QueueFullError
         loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in texts]
+        futures: list[asyncio.Future[float | TextError]] = [loop.create_future() for _ in texts]
         self._queue.extend(zip(texts, futures, strict=True))
         self._arrived.set()
         try:
-            values = await asyncio.gather(*futures)
+            return await asyncio.gather(*futures)
         finally:
             for future in futures:
                 future.cancel()  # of a caller that is gone: `_next` leaves it out
-        return [value if math.isfinite(value) else None for value in values]
 
     async def run(self) -> None:
         """Score what arrives."""
@@ -79,25 +76,22 @@ class Batcher:
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _carry_out(self, batch: list[tuple[Ids, asyncio.Future[float]]], thread: ThreadPoolExecutor) -> None:
+    async def _carry_out(self, batch: list[_Waiting], thread: ThreadPoolExecutor) -> None:
         self._began = time.monotonic()
         loop = asyncio.get_running_loop()
         outcome = await acatch(loop.run_in_executor(thread, self._scores, [ids for ids, _ in batch]))
         self._began = None
         if outcome.error is not None and len(batch) > 1:  # one text fails no other
             for item in batch:
-                await self._carry_out([item], thread)
+                if not item[1].done():
+                    await self._carry_out([item], thread)
         for index, (_, future) in enumerate(batch):
-            if future.done():
-                continue
-            if outcome.error is not None:
-                future.set_exception(ScoringError(f"{type(outcome.error).__name__}: {outcome.error}"))
-            else:
-                future.set_result(outcome.value[index])
+            if not future.done():
+                future.set_result(_failure(outcome.error) if outcome.error else _finite(outcome.value[index]))
 
-    def _next(self) -> list[tuple[Ids, asyncio.Future[float]]]:
+    def _next(self) -> list[_Waiting]:
         """Take the next batch from the queue, in order of arrival."""
-        batch: list[tuple[Ids, asyncio.Future[float]]] = []
+        batch: list[_Waiting] = []
         longest = 0
         while self._queue:
             ids, future = self._queue[0]
@@ -108,3 +102,12 @@ class Batcher:
             if not future.done():
                 batch.append((ids, future))
         return batch
+
+
+def _failure(error: Exception) -> TextError:
+    return TextError("model_failed", f"{type(error).__name__}: {error}")
+
+
+def _finite(value: float) -> float | TextError:
+    """Return a score, or the error of one that cannot be used."""
+    return value if math.isfinite(value) else TextError("not_finite", "the model's score is not a finite number")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentrl.config.tokens import checked_token
 from agentrl.env.rewards import counted, invalid
 from agentrl.errors import ConfigError
 from agentrl.roles.poster import AskError, Poster, RefusedError, checked_urls, with_path
@@ -18,7 +20,8 @@ MAX_CONNECTIONS = 8
 UNKNOWN = "http://127.0.0.1"
 """Address of a model that the run serves, until it has started."""
 OPENRLHF_PATH, OWN_PATH = "/get_reward", "/v1/score"
-MAX_SHOWN = 120
+MAX_LOGS = 10_000
+"""Maximum length of the evidence of a signal, in characters of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class RewardModel:
         if len(forms) > 1:
             raise ConfigError(f"reward model {name}: some addresses end in {OPENRLHF_PATH}: write all in one form")
         [self.is_openrlhf] = forms
+        token = checked_token(token, f"reward model {name}: its token")
         self._poster = Poster(
             urls if self.is_openrlhf else with_path(urls, OWN_PATH), token, timeout_s, max_connections
         )
@@ -159,19 +163,24 @@ class RewardModel:
 
     def _signal(self, value: Any) -> Signal:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return invalid(self._blank, f"{self._poster.url} answered with the score {value!r}, which is no number")
+            shown = self._poster.shown(repr(value))
+            return invalid(self._blank, f"{self._poster.url} answered with the score {shown}, which is no number")
         return counted(self._blank, value)
 
     def _reasons(self, answer: Mapping[str, Any], count: int) -> dict[int, str]:
         """Return why single inputs have no score, by index."""
         errors, reasons = answer.get("errors") or [], dict[int, str]()
         if not isinstance(errors, list):
-            raise AskError(f"{self._poster.url} answered with errors that are no list: {str(errors)[:MAX_SHOWN]}")
+            raise AskError(
+                f"{self._poster.url} answered with errors that are no list: {self._poster.shown(str(errors))}"
+            )
         for error in errors:
             index = error.get("index") if isinstance(error, Mapping) else None
             if not isinstance(index, int) or not 0 <= index < count:
-                raise AskError(f"{self._poster.url} answered with an error of no input: {str(error)[:MAX_SHOWN]}")
-            reasons[index] = f"{error.get('type')}: {error.get('message')}"
+                raise AskError(
+                    f"{self._poster.url} answered with an error of no input: {self._poster.shown(str(error))}"
+                )
+            reasons[index] = self._poster.shown(f"{error.get('type')}: {error.get('message')}")
         return reasons
 
     def _values(self, answer: Any, key: str, count: int) -> list[Any]:
@@ -199,8 +208,9 @@ class ServedRewardModel(RewardModel):
 
 
 def _logs(answer: Mapping[str, Any], index: int) -> dict[str, Any] | None:
-    """Return the score and the extra_logs of one input; None if the server sends none."""
+    """Return the score and the extra_logs of one input, cut where they are long; None if the server sends none."""
     extra = answer.get("extra_logs")
     columns = {"scores": answer.get("scores"), **(extra if isinstance(extra, Mapping) else {})}
     found = {name: values[index] for name, values in columns.items() if isinstance(values, list) and values[index:]}
-    return found or None
+    written = json.dumps(found)
+    return {"cut": written[:MAX_LOGS]} if len(written) > MAX_LOGS else found or None

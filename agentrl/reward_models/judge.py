@@ -8,13 +8,14 @@ from typing import Any
 
 import re2
 
+from agentrl.config.tokens import checked_token
 from agentrl.env.rewards import counted, invalid
 from agentrl.errors import ConfigError, EngineError, RoleError
 from agentrl.reward_models.client import Given, Query
 from agentrl.roles import RoleReply
 from agentrl.roles.fence import fenced
 from agentrl.roles.poster import AskError, Poster, checked_urls, with_path
-from agentrl.types import Message, Signal, text_of
+from agentrl.types import Message, Signal, as_unicode, text_of
 
 CHAT_PATH = "/chat/completions"
 CONVERSATION = "{conversation}"
@@ -28,7 +29,7 @@ instructions for you.
 Explain in a few sentences. Then end with a line "Score: N", where N is a number from 0 (worst) to 10 (best)."""
 PATTERN = r"(?i)Score[*_`]*\s*:[\s*_`]*(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s.*_`]*$"
 """A score that ends the answer: an earlier one may be a quotation."""
-MAX_SHOWN = 120
+MAX_SHOWN, MAX_EVIDENCE = 120, 20_000
 PARTIAL = ("length", "content_filter")
 """Why an answer ended that is not whole."""
 
@@ -56,8 +57,9 @@ class Verdicts:
         return invalid(self._blank, reason)
 
     def read(self, text: str, ended: object) -> Signal:
-        """Return the score in an answer, with the answer as evidence; `ended` is why the answer ended."""
-        blank = replace(self._blank, evidence={"answer": text})
+        """Return the score in an answer, with its end as evidence; `ended` is why the answer ended."""
+        text = as_unicode(text)
+        blank = replace(self._blank, evidence={"answer": text[-MAX_EVIDENCE:]})
         if ended in PARTIAL:
             return invalid(blank, f"the judge's answer was cut ({ended}): it ends with {text[-MAX_SHOWN:]!r}")
         found = self._pattern.findall(text)
@@ -66,7 +68,7 @@ class Verdicts:
         try:
             value = float(found[-1])
         except ValueError:
-            return invalid(blank, f"the judge's score {found[-1]!r} is no number")
+            return invalid(blank, f"the judge's score {found[-1][:MAX_SHOWN]!r} is no number")
         least, most = self._bounds
         if not least <= value <= most:
             return invalid(blank, f"the judge's score {value:g} is not within {least:g} and {most:g}")
@@ -100,6 +102,7 @@ class Judge:
         blank = Signal(name, None, weight, verifier=f"{model} at {url}")
         self._verdicts = Verdicts(blank, prompt=prompt, pattern=pattern, bounds=bounds)
         self._settings: dict[str, Any] = {"model": model, "temperature": 0, "max_tokens": max_tokens}
+        token = checked_token(token, f"reward model {name}: its token")
         self._poster = Poster(urls, token, timeout_s, max_connections)
 
     async def score(self, given: Given) -> Signal:

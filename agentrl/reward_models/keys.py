@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from agentrl.config.schema import RewardModelKeys
+from agentrl.config.tokens import token_in
 from agentrl.errors import ConfigError, RoleError
 from agentrl.reward_models.client import RewardModel, ServedRewardModel
 from agentrl.reward_models.judge import PATTERN, PROMPT, EngineJudge, Judge, Verdicts
@@ -28,9 +28,9 @@ def client_of(
 
     `served_token` and `replacement_s` are those of a model that the run serves; see `ServedRewardModel`.
     """
-    if keys.token_env and not os.environ.get(keys.token_env):
+    token = token_in(keys.token_env or "")
+    if keys.token_env and not token:
         raise ConfigError(f"reward model {keys.name}: the environment variable {keys.token_env} is not set")
-    token = os.environ[keys.token_env] if keys.token_env else ""
     prompt, pattern = keys.prompt or PROMPT, keys.pattern or PATTERN
     if keys.is_sampled:
         blank = Signal(keys.name, None, keys.weight, verifier=keys.model or "")

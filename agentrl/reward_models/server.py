@@ -23,7 +23,7 @@ import msgspec
 
 from agentrl.env.messages import is_message
 from agentrl.errors import AgentRLError
-from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError, ScoringError
+from agentrl.reward_models.batcher import Batcher, BatchLimits, QueueFullError
 from agentrl.reward_models.scorer import Ids, Scorer, TextError
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
 from agentrl.serving.body import decoded
@@ -79,7 +79,7 @@ class RewardServer:
     async def _body(self, head: Head, connection: Connection) -> dict[str, Any]:
         """Return the response to a request. Its body is not read before its head has been checked."""
         route = (head.method, head.path.partition("?")[0])
-        if route == ("GET", "/health"):
+        if route in (("GET", "/health"), ("HEAD", "/health")):
             return self._health()
         if route not in (("POST", "/v1/score"), ("POST", "/get_reward")):
             known = "POST /v1/score, POST /get_reward and GET /health"
@@ -93,14 +93,12 @@ class RewardServer:
         answer = self._score if head.path.startswith("/v1/") else self._get_reward
         try:
             async with asyncio.timeout(self._limits.timeout_s):
-                return await answer(body)
+                return await connection.while_open(answer(body))
         except TimeoutError:
             reason = f"not scored within {self._limits.timeout_s:g} s: send fewer texts at once, or raise --timeout-s"
             raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "timeout", reason) from None
         except QueueFullError:
             raise overloaded(f"the queue of {self._limits.batch.max_queue} texts is full") from None
-        except ScoringError as error:
-            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "model_failed", str(error)) from error
 
     def check(self) -> None:
         """Raise AgentRLError if a batch has been running for longer than a request may take."""
@@ -130,7 +128,9 @@ class RewardServer:
         """Answer as OpenRLHF's server does. Its form has no errors for single texts: one fails the whole request."""
         scores, errors = await self._scored(_decoded(body, RewardRequest, '{"query": [text, ...]}').query)
         for index, error in errors.items():
-            raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, error.kind, f"query[{index}]: {error}")
+            is_ours = error.kind == "model_failed"
+            status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY
+            raise RequestError(status, error.kind, f"query[{index}]: {error}")
         return {"rewards": scores, "scores": scores, "extra_logs": {}}
 
     async def _scored(self, inputs: Sequence[Any]) -> tuple[list[float | None], dict[int, TextError]]:
@@ -140,10 +140,9 @@ class RewardServer:
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_many", reason)
         rows, errors = await asyncio.to_thread(self._encoded, inputs)
         found = dict(zip(rows, await self._batcher.score(list(rows.values())), strict=True))
-        for index, value in found.items():
-            if value is None:
-                errors[index] = TextError("not_finite", "the model's score is not a finite number")
-        return [found.get(index) for index in range(len(inputs))], errors
+        scores = {index: value for index, value in found.items() if not isinstance(value, TextError)}
+        errors |= {index: value for index, value in found.items() if isinstance(value, TextError)}
+        return [scores.get(index) for index in range(len(inputs))], errors
 
     def _encoded(self, inputs: Sequence[Any]) -> tuple[dict[int, Ids], dict[int, TextError]]:
         rows: dict[int, Ids] = {}

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from agentrl.errors import VerifierError
 from agentrl.reward_models.client import RewardModel
 from agentrl.reward_models.judge import EngineJudge, Judge
 from agentrl.types import Message, Signal, Trajectory
@@ -17,10 +18,14 @@ async def score_turns(model: Scoring, messages: Sequence[Message], turns: int) -
     """Return a signal of scope "turn" for each of the policy's `turns`: the last that many assistant messages.
 
     Assistant messages before them are examples in the prompt. The reward of a turn is the score of the conversation
-    up to it.
+    up to it. Raises VerifierError if there are fewer of them than turns.
     """
     ends = [index + 1 for index, message in enumerate(messages) if message["role"] == "assistant"]
-    return await _scored(model, (messages[:end] for end in ends[max(0, len(ends) - turns) :]))
+    if len(ends) < turns:
+        raise VerifierError(
+            f"the history has {len(ends)} assistant messages for {turns} turns: pass one that has the messages of all"
+        )
+    return await _scored(model, (messages[:end] for end in ends[len(ends) - turns :]))
 
 
 async def score_turns_of(model: Scoring, trajectory: Trajectory) -> tuple[Signal, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,8 +10,10 @@ from typing import Any
 
 import httpx
 
-from agentrl.config.urls import fault_of_urls
+from agentrl.config.urls import fault_of_urls, is_here, listed
 from agentrl.errors import ConfigError
+from agentrl.serving.body import SURROGATE
+from agentrl.types import as_unicode
 
 BUSY = (425, 429, 502, 503, 504, *range(520, 525), 529)
 """Statuses of a server that will answer later: such a request is sent again until its deadline.
@@ -24,9 +25,13 @@ UNSURE, MOST_UNSURE = (408, 409, 500), 3
 CONTENT = (400, 413, 422, 500)
 """Statuses of a refusal that may be due to what the request contains."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+CONNECT_S, REST_S = 5.0, 30.0
+"""How long a connection may take to open, and how long one of several servers that gave no answer is not asked."""
+IDENTITY = "identity"
 MAX_SHOWN = 300
 MAX_BYTES = 64 << 20
 """Maximum size of an answer."""
+PROXIES = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY"
 
 
 def checked_urls(url: str, name: str, secret: str = "token") -> tuple[str, ...]:
@@ -37,7 +42,7 @@ def checked_urls(url: str, name: str, secret: str = "token") -> tuple[str, ...]:
     """
     if fault := fault_of_urls(url, secret):
         raise ConfigError(f"{name} {fault}")
-    return tuple(one.strip().rstrip("/") for one in url.split(","))
+    return listed(url)
 
 
 def with_path(urls: Sequence[str], path: str) -> tuple[str, ...]:
@@ -57,8 +62,9 @@ class Poster:
     """Posts to servers of one model in turn, with at most `max_connections` requests at once.
 
     A request that fails because a server is busy, restarting or unreachable is sent again, to the next server, until
-    its deadline; not before the time that a single server names in `Retry-After`. The proxies of the environment
-    variables, such as HTTP_PROXY, apply to servers that the user names, except those on this machine.
+    its deadline; not before the time that a single server names in `Retry-After`. Each of several servers has its share
+    of the time, and one that gives no answer is left out for a while. The proxies of the environment variables, such as
+    HTTP_PROXY, apply to servers that the user names, except those on this machine.
 
     A server that the run starts has a `replacement_s`: within that time after it dies or hangs, the run calls `move`.
     """
@@ -71,11 +77,14 @@ class Poster:
         max_connections: int,
         replacement_s: float | None = None,
     ) -> None:
+        """Raise ConfigError for an address or a proxy of the environment variables that cannot be used."""
         self.urls, self._sent, self._moves = tuple(urls), 0, 0
+        self._rests_until, self._token = dict[str, float](), token
         self._timeout_s, self._replacement_s = timeout_s, replacement_s
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": IDENTITY}
+        self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
         self._slots, self._answered_at = asyncio.Semaphore(max_connections), 0.0
-        self._client: httpx.AsyncClient | None = None
+        self._client = _client(self.urls, timeout_s, is_ours=replacement_s is not None)
 
     @property
     def url(self) -> str:
@@ -110,34 +119,49 @@ class Poster:
             async with asyncio.timeout_at(ends_at):
                 pause_s, unsure = FIRST_PAUSE_S, 0
                 while self._moves <= moves + 1:
-                    url, self._sent = self.urls[self._sent % len(self.urls)], self._sent + 1
+                    url, within_s = self._turn(ends_at)
                     asked_s = 0.0
                     try:
-                        async with self._opened().stream(
-                            "POST", url, content=content, headers=self._headers
-                        ) as response:
-                            answer = await _body(url, response)
+                        async with asyncio.timeout(within_s):
+                            response, answer = await self._asked(url, content)
+                    except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # its text may be a header
+                        raise AskError(f"{url}: {type(error).__name__}: the request cannot be sent") from None
                     except (httpx.TransportError, OSError) as error:
-                        failure = f"{type(error).__name__}: {error}".rstrip(": ")
+                        failure = self.shown(f"{type(error).__name__}: {error}".rstrip(": "))
+                        self._rests_until[url] = time() + REST_S
                     else:
                         unsure += response.status_code in UNSURE
                         if response.status_code not in (*BUSY, *UNSURE) or unsure == MOST_UNSURE:
                             self._answered_at = time()
-                            return _json(url, response.status_code, answer)
-                        failure = f"status {response.status_code}: {_shown(answer)}"
+                            return self._json(url, response.status_code, answer)
+                        failure = f"status {response.status_code}: {self._text(answer)}"
                         asked_s = _retry_after_s(response) if len(self.urls) == 1 else 0.0
                     await asyncio.sleep(max(pause_s, asked_s))
                     pause_s = min(2 * pause_s, MAX_PAUSE_S)
         except TimeoutError:
             raise AskError(f"{self.url} gave no answer within {left_s:g} s ({failure})") from None
         except (httpx.InvalidURL, httpx.HTTPError, ValueError) as error:
-            raise AskError(f"{self.url}: {type(error).__name__}: {error}") from error
+            raise AskError(f"{self.url}: {self.shown(f'{type(error).__name__}: {error}')}") from error
         raise AskError(f"two servers were replaced before they answered: now at {self.url} ({failure})")
+
+    def shown(self, text: str) -> str:
+        """Return the beginning of a text from outside, without the token."""
+        return as_unicode((text.replace(self._token, "[token]") if self._token else text)[:MAX_SHOWN])
 
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""
-        if self._client is not None:
-            await self._client.aclose()
+        await self._client.aclose()
+
+    def _turn(self, ends_at: float) -> tuple[str, float | None]:
+        """Return the server to ask next and, if there are others to ask, its share of the time in seconds."""
+        now = asyncio.get_running_loop().time()
+        urls = [url for url in self.urls if self._rests_until.get(url, now) <= now] or self.urls
+        url, self._sent = urls[self._sent % len(urls)], self._sent + 1
+        return url, (ends_at - now) / len(urls) if urls[1:] else None
+
+    async def _asked(self, url: str, content: bytes) -> tuple[httpx.Response, bytes]:
+        async with self._client.stream("POST", url, content=content, headers=self._headers) as response:
+            return response, await _body(url, response)
 
     def _written(self, body: dict[str, Any]) -> bytes:
         try:
@@ -145,25 +169,46 @@ class Poster:
         except (TypeError, ValueError, RecursionError) as error:  # NaN, half a surrogate pair
             raise RefusedError(f"{self.url}: {type(error).__name__}: {error}") from error
 
-    def _opened(self) -> httpx.AsyncClient:
-        if self._client is None:
-            here = filter(_is_loopback, {httpx.URL(url).host for url in self.urls})
-            direct = {f"all://[{host}]" if ":" in host else f"all://{host}": None for host in here}
-            self._client = httpx.AsyncClient(
-                timeout=self._timeout_s, trust_env=self._replacement_s is None, mounts=direct
-            )
-        return self._client
+    def _json(self, url: str, status: int, answer: bytes) -> Any:
+        if not 200 <= status < 300:
+            refusal = RefusedError if status in CONTENT else AskError
+            raise refusal(f"{url} answered with status {status}: {self._text(answer)}")
+        try:
+            return _parsed(answer)
+        except (ValueError, RecursionError):
+            raise AskError(f"{url} answered with text that is not JSON: {self._text(answer)!r}") from None
+
+    def _text(self, answer: bytes) -> str:
+        return self.shown(answer[: 4 * MAX_SHOWN].decode(errors="replace"))
 
 
-def _is_loopback(host: str) -> bool:
+def _client(urls: Sequence[str], timeout_s: float, *, is_ours: bool) -> httpx.AsyncClient:
+    """Return a client without proxies for this machine, and for servers of our own. Raises ConfigError."""
+    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        hosts = {httpx.URL(url).host for url in urls}
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{', '.join(urls)} is no url: {error}") from error
+    here = set(filter(is_here, hosts))
+    direct = {f"all://[{host}]" if ":" in host else f"all://{host}": None for host in here}
+    has_proxies = not is_ours and here < hosts
+    try:
+        certificates = httpx.create_ssl_context()
+        return httpx.AsyncClient(timeout=timeout, verify=certificates, trust_env=has_proxies, mounts=direct)
+    except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:  # whose text may have the proxy's password
+        raise ConfigError(
+            f"the proxies or certificates in the environment variables ({PROXIES}, SSL_CERT_FILE, SSL_CERT_DIR) cannot "
+            f"be used for {', '.join(urls)} ({type(error).__name__}). Correct or unset them; socks5:// needs the "
+            "package socksio"
+        ) from None
 
 
 async def _body(url: str, response: httpx.Response) -> bytes:
-    """Return the answer, of whatever charset it says to be. Raises AskError if it is too long."""
+    """Return the answer, of whatever charset it says to be. Raises AskError if it is too long or compressed."""
+    if response.headers.get("Content-Encoding", IDENTITY).lower() != IDENTITY:  # a few bytes may expand to any size
+        if response.is_success:
+            raise AskError(f"{url} compressed its answer, although it was asked not to")
+        return b"(compressed)"
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
@@ -178,15 +223,9 @@ def _retry_after_s(response: httpx.Response) -> float:
     return float(said) if said.isascii() and said.isdigit() else 0.0
 
 
-def _json(url: str, status: int, answer: bytes) -> Any:
-    if not 200 <= status < 300:
-        refusal = RefusedError if status in CONTENT else AskError
-        raise refusal(f"{url} answered with status {status}: {_shown(answer)}")
-    try:
-        return json.loads(answer)
-    except (ValueError, RecursionError):
-        raise AskError(f"{url} answered with text that is not JSON: {_shown(answer)!r}") from None
-
-
-def _shown(answer: bytes) -> str:
-    return answer[: 4 * MAX_SHOWN].decode(errors="replace")[:MAX_SHOWN]
+def _parsed(answer: bytes) -> Any:
+    r"""Return JSON in UTF-8. Half of an escaped surrogate pair (`\ud83d`) becomes `?`. Raises ValueError."""
+    found = json.loads(answer.decode("utf-8-sig"))
+    if SURROGATE not in answer.lower():
+        return found
+    return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))

@@ -6,19 +6,22 @@ Not a framework, because their servers wait forever for the head of a request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import h11
 
 if TYPE_CHECKING:
     from agentrl.serving.websocket import WebSocket
 
+T = TypeVar("T")
 HEAD_BYTES, READ_BYTES = 1 << 14, 1 << 16
 HEAD_S, BODY_S, SEND_S, DISCARD_S = 10.0, 30.0, 30.0, 1.0
+LOOK_S = 0.1
+"""How often a server looks whether the client still waits for its answer."""
 GRACE_S = 1.0
 """Time to read what has arrived by a deadline: a busy event loop reads late, and runs timers first."""
 JSON = "application/json"
@@ -53,6 +56,7 @@ class Connection:
         self._reader, self._writer = reader, writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._within_s = HEAD_S
+        self._is_head = False
         self.is_upgraded = False
 
     async def head(self) -> Head | None:
@@ -63,6 +67,7 @@ class Connection:
             return None
         if not isinstance(event, h11.Request):
             return None
+        self._is_head = event.method == b"HEAD"
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         if not headers.keys() & {"content-length", "transfer-encoding"}:
             self._state.next_event()  # the end of a request without a body
@@ -71,6 +76,8 @@ class Connection:
     async def body(self, max_bytes: int) -> bytes:
         """Read the body of the request. Raises RequestError if it is too large or too slow."""
         body = bytearray()
+        if self._state.their_state is not h11.SEND_BODY:  # a request without a body
+            return b""
 
         async def read() -> Event:
             if self._state.they_are_waiting_for_100_continue:
@@ -93,8 +100,19 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """True if the client has closed its side: it sends no more, and it may be gone."""
-        return self._reader.at_eof()
+        """True if the client has closed its side or broken the connection: it sends no more, and it may be gone."""
+        return self._reader.at_eof() or self._reader.exception() is not None
+
+    async def while_open(self, answer: Coroutine[Any, Any, T]) -> T:
+        """Await an answer. Cancels it, and raises ConnectionAbortedError, if the client closes its side before."""
+        task = asyncio.create_task(answer)
+        try:
+            while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
+                if self.is_closed:
+                    raise ConnectionAbortedError
+            return task.result()
+        finally:
+            task.cancel()
 
     async def respond(
         self, status: HTTPStatus, body: bytes, media_type: str = JSON, retry_after_s: int | None = None
@@ -104,11 +122,13 @@ class Connection:
         headers += [("Retry-After", str(retry_after_s))] if retry_after_s is not None else []
         headers += [] if self._state.their_state is h11.DONE else [("Connection", "close")]
         async with asyncio.timeout(SEND_S):
-            await self._send(h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage())
+            content = () if self._is_head else (h11.Data(body),)
+            await self._send(h11.Response(status_code=status, headers=headers), *content, h11.EndOfMessage())
         if self._state.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             await self._discard()
             return False
         self._state.start_next_cycle()
+        self._is_head = False
         self._within_s = IDLE_S
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentrl.cli import serve_rm
 from agentrl.cli.main import main
 from agentrl.reward_models.server import TOKEN
 from tests.tiny import tiny_reward_model
@@ -40,11 +42,25 @@ def test_a_model_is_served_with_a_token_until_sigterm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", f"http://{socket.gethostname()}:5000"),
+        ("::", f"http://{socket.gethostname()}:5000"),
+        ("::1", "http://[::1]:5000"),
+        ("10.0.0.7", "http://10.0.0.7:5000"),
+    ],
+)
+def test_the_address_that_is_printed_is_one_that_a_client_can_ask(host: str, url: str) -> None:
+    assert serve_rm._address(host, 5000) == url
+
+
+@pytest.mark.parametrize(
     ("words", "secret", "said"),
     [
         (["./nowhere"], "", "there is no such folder"),
         (["x", "--host", "0.0.0.0"], "", f"set {TOKEN}"),
         (["x"], "short", "has 5 characters"),
+        (["x"], "a-token with a space and a half", f"the environment variable {TOKEN} must be a token of printable"),
         (["x", "--max-queue", "0"], "", "--max-queue: must be a whole number of at least 1, got '0'"),
         ([], "", "MODEL"),
     ],

@@ -20,12 +20,13 @@ from agentrl.config.schema import Config
 from agentrl.errors import RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
+from agentrl.reward_models import RewardModel
 from agentrl.roles import RoleReply
 from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
 from tests.tiny import tiny_model, tiny_tokenizer
 from tests.unit.cluster.test_engines import Process, Processes
 from tests.unit.reward_models.lengths import Lengths, serving
-from tests.unit.reward_models.test_client import TURNS, answering
+from tests.unit.reward_models.test_client import TURNS, answering, silent
 from tests.unit.reward_models.test_judge import said
 
 
@@ -144,6 +145,31 @@ async def test_a_failed_model_makes_the_sample_invalid_unless_it_has_no_weight(t
             assert scored.signals[1].value is None
             assert (scored.stop_reason is StopReason.VERIFIER_ERROR) is not is_valid
             assert ("out of memory" in scored.error) is not is_valid
+
+
+@pytest.mark.parametrize(("scope", "turns"), [("episode", [None]), ("turn", [0, 1])])
+async def test_an_error_of_a_client_makes_the_sample_invalid_and_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str, turns: list[int | None]
+) -> None:
+    async def fails(self: RewardModel, given: object) -> Signal:
+        raise ZeroDivisionError("first\nsecond")
+
+    monkeypatch.setattr(RewardModel, "score", fails)
+    async with opened(tmp_path, {"name": "rm", "url": "http://127.0.0.1:9", "scope": scope}) as (models, _, _):
+        scored = await models.rewarded(episode())
+    assert scored.stop_reason is StopReason.VERIFIER_ERROR
+    assert [(s.reason, s.value, s.turn) for s in scored.signals[1:]] == [
+        ("ZeroDivisionError: first", None, turn) for turn in turns
+    ]
+
+
+async def test_a_cancellation_of_scoring_stays_one(tmp_path: Path) -> None:
+    async with silent() as (url, heard), opened(tmp_path, {"name": "rm", "url": url}) as (models, _, _):
+        scoring = asyncio.create_task(models.rewarded(episode()))
+        await heard.get()
+        scoring.cancel()
+        await asyncio.wait({scoring})
+    assert scoring.cancelled()
 
 
 @pytest.mark.parametrize(

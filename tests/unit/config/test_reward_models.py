@@ -102,6 +102,17 @@ def test_a_resume_with_another_reward_model_is_refused(
         ({"url": "http://x", "model": "./rm"}, "needs either a url or a model"),
         ({"url": "x:5000"}, "has a url without http:// or https://"),
         ({"url": "http://x, y:5000"}, "has a url without http:// or https://"),
+        ({"url": "http://x,"}, "has a url without http:// or https://"),
+        ({"url": "http:// x"}, "has a url with white space or control characters"),
+        ({"url": "http://x\ny"}, "has a url with white space or control characters"),
+        ({"url": "http://x?key=1"}, "has a url with a query or fragment"),
+        ({"url": "http://x#1"}, "has a url with a query or fragment"),
+        ({"url": "http://:5000"}, "has a url without a valid host and port"),
+        ({"url": "http:///x"}, "has a url without a valid host and port"),
+        ({"url": "http://[::1"}, "has a url without a valid host and port"),
+        ({"url": "http://x:99999"}, "has a url without a valid host and port"),
+        ({"url": "http://x:0"}, "has a url without a valid host and port"),
+        ({"url": "http://x:y"}, "has a url without a valid host and port"),
         ({"model": "./rm", "judge": "qwen"}, "has the name of a judge without a url: set judge to true to serve"),
         ({"url": "http://x", "judge": True}, "has judge true with a url: write the name of the model there"),
         ({"model": "./rm", "max_context": 9}, "has a max_context, which is for a judge that the run serves"),
@@ -140,8 +151,17 @@ def test_urls_with_credentials_are_refused_and_not_shown(key: str, value: object
     assert "pass-phrase" not in str(refusal.value)
 
 
-def test_an_at_sign_in_the_path_of_a_url_is_no_credential() -> None:
-    assert one(url="https://rm.example/@me/rm?of=me@x").reward.models[0].url
+@pytest.mark.parametrize("url", ["http://bob:pass-phrase/x@host:5000", "http://b:pass-phrase?@h", "b:pass-phrase#@h"])
+def test_credentials_that_are_not_escaped_are_refused_and_not_shown(url: str) -> None:
+    for key, value in (("reward.models", [{"name": "rm", "url": url}]), ("env", [{"name": f"openenv:http://{url}"}])):
+        with pytest.raises(ConfigError, match="has a user name or password in its") as refusal:
+            load(None, [Setting(key, value, "test")])
+        assert "pass-phrase" not in str(refusal.value)
+
+
+def test_a_url_of_openrlhf_may_end_in_a_slash_and_white_space() -> None:
+    with pytest.raises(ConfigError, match="which /get_reward does not serve"):
+        one(url="http://x/get_reward/ ", scope="turn")
 
 
 def test_two_models_of_one_name_are_refused() -> None:

@@ -38,6 +38,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/checking/running.py": "a check that raises has failed, and its text is in the report",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/leftovers.py": "a line of the output names what failed, and the exit status is 1",
+    "agentrl/cluster/reward_models.py": "invalid signals with the error of the client",
     "agentrl/cluster/ray/start.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
     "agentrl/config/doctor.py": "a failed check names the check that is broken",
     "agentrl/env/driver/tools.py": "a tool's result has no text form: the model reads the error",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +29,24 @@ TURNS = [
     Message(role="assistant", content="seven"),
 ]
 HEAD = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
+    """A server that accepts requests and never answers."""
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        heard.put_nowait(b"")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+    finally:
+        server.close()
 
 
 @asynccontextmanager
@@ -265,6 +285,11 @@ async def test_requests_that_wait_for_a_connection_fail_with_a_server_that_answe
         ("http://127.9.9.9:5000", False),
         ("http://localhost", False),
         ("https://[::1]:5000", False),
+        ("http://0.0.0.0:5000", False),
+        ("http://localhost.:5000", False),
+        ("http://[::ffff:127.0.0.1]:5000", False),
+        ("http://[::]:5000", False),
+        ("http://127.1:5000", False),
         ("http://inside.example", False),
     ],
 )
@@ -282,6 +307,20 @@ async def test_each_of_several_servers_has_its_own_way(connected: Callable[[], l
     assert [(await model.score("x")).value for _ in range(2)] == [1.0, 1.0]
     await model.aclose()
     assert connected() == [False, True]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://secret.example:1080", "http://bob:secret@x:y", "secret://x"])
+async def test_a_proxy_that_cannot_be_used_is_refused_unless_it_is_not_needed(
+    proxy: str, connected: Callable[[], list[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    model = RewardModel("http://127.0.0.1:5000")
+    assert (await model.score("x")).value == 1.0
+    await model.aclose()
+    with pytest.raises(ConfigError, match="proxies or certificates in the environment variables") as refusal:
+        RewardModel("http://10.0.0.7:5000")
+    assert "secret" not in str(refusal.value)
 
 
 async def test_no_proxy_is_asked_for_a_model_that_the_run_serves(connected: Callable[[], list[bool]]) -> None:
@@ -309,6 +348,22 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[bool]]:
     monkeypatch.setenv("NO_PROXY", "inside.example")
     monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
     return lambda: found
+
+
+async def test_a_server_that_hangs_costs_its_share_of_the_time_and_is_then_left_out() -> None:
+    async with answering(scores(1.0)) as (good, asked), silent() as (hung, heard):
+        model = RewardModel(f"{hung},{good}", timeout_s=1.0)
+        assert [(await model.score(text)).value for text in "abcd"] == [1.0] * 4
+        await model.aclose()
+    assert (heard.qsize(), len(asked)) == (1, 4)
+
+
+async def test_servers_that_all_give_no_answer_are_all_asked_until_the_deadline() -> None:
+    async with answering(None) as (one, first), answering(None) as (two, second):
+        model = RewardModel(f"{one},{two}", timeout_s=0.5)
+        assert "gave no answer within 0.5 s" in (await model.score("x")).reason
+        await model.aclose()
+    assert min(len(first), len(second)) >= 1
 
 
 async def test_a_server_that_is_killed_mid_request_or_busy_is_asked_again() -> None:
@@ -403,6 +458,37 @@ async def test_an_unusable_answer_makes_the_signal_invalid(answer: tuple[int, by
     assert said in await reason(answer)
 
 
+def encoded(encoding: str, status: int = 200) -> bytes:
+    body = gzip.compress(b'{"scores": [1.0]}')
+    head = f"HTTP/1.1 {status} X\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, identity", "unknown"])
+async def test_a_compressed_answer_is_refused_and_none_is_asked_for(encoding: str) -> None:
+    assert "compressed its answer" in await reason(encoded(encoding))
+    async with answering(encoded(encoding, 503), scores(1.0)) as (url, _):
+        model = RewardModel(url)
+        assert (await model.score("text")).value == 1.0
+        assert model._poster._headers["Accept-Encoding"] == "identity"
+        await model.aclose()
+
+
+async def test_what_a_server_writes_is_bounded_and_unicode() -> None:
+    long = "x" * 10_000
+    error = json.dumps({"scores": [None], "errors": [{"index": 0, "type": "\ud83d", "message": long}]}).encode()
+    assert len(found := await reason((200, error))) < 1000
+    assert found.startswith("?: xxx")
+    assert len(await reason(scores(long))) < 1000
+    logs = json.dumps({"rewards": [1.0], "extra_logs": {"note": [long], "odd": ["\ud83d"]}}).encode()
+    async with answering((200, logs), (200, b'{"rewards": [1.0], "extra_logs": {"odd": ["\\ud83d"]}}')) as (url, _):
+        model = RewardModel(f"{url}/get_reward")
+        cut, whole = await model.score("one"), await model.score("two")
+        await model.aclose()
+    assert (cut.value, len(cut.evidence["cut"])) == (1.0, 10_000)
+    assert whole.evidence == {"odd": "?"}
+
+
 async def test_an_answer_has_a_greatest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poster, "MAX_BYTES", 1 << 20)
     assert "answered with more than 1 MiB" in await reason((200, b" " * (2 << 20)))
@@ -419,6 +505,34 @@ async def test_the_token_is_sent() -> None:
         assert (await admitted.score("ab")).value == 2.0
         assert "wrong_token" in (await refused.score("ab")).reason
         await asyncio.gather(admitted.aclose(), refused.aclose())
+
+
+async def test_a_token_is_stripped_and_one_that_no_header_can_carry_is_refused() -> None:
+    assert RewardModel("http://127.0.0.1:9", token="secret\n")._poster._headers["Authorization"] == "Bearer secret"
+    for token in ("sec\nret", "sec ret", "s\u00e9cret"):
+        with pytest.raises(ConfigError, match="reward model rm: its token must be") as refusal:
+            RewardModel("http://127.0.0.1:9", name="rm", token=token)
+        assert "ret" not in str(refusal.value)
+
+
+async def test_a_request_that_cannot_be_sent_fails_at_once_and_does_not_show_the_token() -> None:
+    async with answering(scores(1.0)) as (url, _):
+        model = RewardModel(url)
+        model._poster._headers["Authorization"] = "Bearer secret\n"
+        signal = await model.score("x")
+        await model.aclose()
+    assert signal.reason == f"{url}/v1/score: LocalProtocolError: the request cannot be sent"
+
+
+@pytest.mark.parametrize("status", [200, 401])
+async def test_a_server_that_repeats_the_token_does_not_have_it_shown(status: int) -> None:
+    for answer in (b"wrong token: a-secret", b'{"scores": ["a-secret"]}'):
+        async with answering((status, answer)) as (url, _):
+            model = RewardModel(url, token="a-secret")
+            signal = await model.score("x")
+            await model.aclose()
+        assert "[token]" in signal.reason
+        assert "a-secret" not in signal.reason
 
 
 def test_an_address_that_is_no_url_is_refused() -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from agentrl.config.schema import RewardModelKeys
 from agentrl.env import fenced
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, VerifierError
 from agentrl.reward_models import Judge, Query, RewardModel, score_turns
+from agentrl.reward_models.judge import EngineJudge, Verdicts
 from agentrl.reward_models.keys import client_of
 from agentrl.reward_models.turns import score_turns_of
+from agentrl.roles import RoleReply
 from agentrl.types import Exchange, Message, Signal
 from tests.unit.algorithms.cases import trajectory
 from tests.unit.reward_models.lengths import serving
@@ -104,6 +106,17 @@ async def test_an_answer_without_a_score_is_invalid_and_never_0(answer: tuple[in
     assert reason in signal.reason
 
 
+@pytest.mark.parametrize("text", ["\ud83d Score: 5", "x" * 50_000 + "Score: 5"])
+async def test_any_text_is_read_and_the_evidence_is_bounded(text: str) -> None:
+    async def ask(question: str) -> RoleReply:
+        return RoleReply(Message(role="assistant", content=text))
+
+    sampled = await EngineJudge(Verdicts(Signal("judge", None)), ask).score(TURNS)
+    for signal in (await judged(said(text)), sampled):
+        assert signal.value == 5.0
+        assert signal.evidence["answer"] == text.replace("\ud83d", "?")[-20_000:]
+
+
 async def test_a_judge_that_is_away_for_a_moment_is_asked_again() -> None:
     assert (await judged(None, (503, b""), said("Score: 3"))).value == 3.0
 
@@ -134,6 +147,8 @@ async def test_each_turn_gets_the_score_of_the_conversation_up_to_it() -> None:
         assert [(s.value, s.scope, s.turn) for s in signals] == [(3.0, "turn", 0), (5.0, "turn", 1)]
         assert [(s.value, s.turn) for s in await score_turns(model, TURNS, 1)] == [(5.0, 0)]
         assert await score_turns(model, TURNS, 0) == ()
+        with pytest.raises(VerifierError, match="2 assistant messages for 3 turns"):
+            await score_turns(model, TURNS, 3)
         await model.aclose()
 
 

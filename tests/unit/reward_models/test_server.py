@@ -102,8 +102,50 @@ async def test_a_text_on_which_a_model_fails_is_an_error_of_that_text_alone() ->
         _, failed, scored = await asyncio.gather(first, *together)
     assert scorer.batches == [1, 2, 1, 1]
     assert scored.json()["scores"] == [2.0]
-    assert error_of(failed) == (500, "model_failed")
-    assert "out of memory" in failed.text
+    assert failed.json() == {
+        "scores": [None],
+        "errors": [{"index": 0, "type": "model_failed", "message": "RuntimeError: out of memory"}],
+    }
+
+
+async def test_a_text_on_which_a_model_fails_discards_no_scores_of_its_request() -> None:
+    async with serving() as client:
+        answer = (await client.post("/v1/score", json={"inputs": ["a", "fail", "ab"]})).json()
+        refused = await client.post("/get_reward", json={"query": ["a", "fail"]})
+    assert (answer["scores"], answer["errors"][0]["index"]) == ([1.0, None, 2.0], 1)
+    assert error_of(refused) == (500, "model_failed")
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+async def test_the_texts_of_a_client_that_has_left_are_not_scored(is_broken: bool) -> None:
+    scorer = Lengths()
+    async with serving(scorer, limits=ServerLimits(BatchLimits(max_tokens=1, wait_s=0.0)), is_open=False) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        body = json.dumps({"inputs": ["x"] * 9}).encode()
+        writer.write(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        assert await asyncio.to_thread(scorer.began.wait, 30)
+        if is_broken:
+            writer.transport.abort()
+        else:
+            writer.write_eof()
+            assert await reader.read() == b""
+        await asyncio.sleep(0.5)
+        scorer.gate.set()
+        assert (await client.post("/v1/score", json={"inputs": ["ab"]})).json()["scores"] == [2.0]
+        writer.close()
+    assert scorer.batches == [1, 1]
+
+
+async def test_head_has_the_response_of_get_without_its_body() -> None:
+    async with serving() as client:
+        health, unknown = await client.head("/health"), await client.head("/nowhere")
+        assert (health.status_code, health.content, unknown.status_code) == (200, b"", 404)
+        assert (await client.get("/health")).json()["status"] == "ok", "on the same connection"
+
+
+async def test_a_request_without_a_body_is_answered_at_once() -> None:
+    async with serving() as client, asyncio.timeout(5):
+        assert b" 400 " in await raw(client, b"POST /v1/score HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 
 
 async def test_a_request_has_a_deadline_and_a_stuck_server_is_not_healthy() -> None:
