@@ -144,9 +144,13 @@ class Poster:
             raise AskError(f"{self.url}: {self.shown(f'{type(error).__name__}: {error}')}") from error
         raise AskError(f"two servers were replaced before they answered: now at {self.url} ({failure})")
 
+    def hidden(self, text: str) -> str:
+        """Return a text from outside without the token."""
+        return text.replace(self._token, "[token]") if self._token else text
+
     def shown(self, text: str) -> str:
         """Return the beginning of a text from outside, without the token."""
-        return as_unicode((text.replace(self._token, "[token]") if self._token else text)[:MAX_SHOWN])
+        return as_unicode(self.hidden(text)[:MAX_SHOWN])
 
     async def aclose(self) -> None:
         """Close all connections. Idempotent."""

@@ -161,7 +161,7 @@ class RemotePlayer:
                     self._replies.count(self._endpoint, sum(_tokens(answer, body)))
                 raise
         except (AskError, RequestError) as error:
-            raise RoleError(f"the role {self._name}: {error}") from error
+            raise RoleError(f"the role {self._name}: {self._poster.hidden(str(error))}") from None
 
 
 class Players:

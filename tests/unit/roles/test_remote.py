@@ -14,11 +14,11 @@ import pytest
 
 from agentrl.config.schema import RoleKeys
 from agentrl.endpoint import Ask
-from agentrl.errors import RoleError, RunError
+from agentrl.errors import ConfigError, RoleError, RunError
 from agentrl.roles import RoleReply, replies
 from agentrl.roles.remote import Players, RemotePlayer
 from agentrl.roles.replies import Replies, ReplyFiles
-from agentrl.roles.spec import RoleSpec
+from agentrl.roles.spec import RoleSpec, specs_of
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
 from tests.unit.reward_models.test_client import answering
 
@@ -186,6 +186,28 @@ async def test_an_answer_without_a_reply_is_an_error_and_is_not_kept(answer: tup
         with pytest.raises(RoleError, match=f"the role judge: .*{reason}"):
             await player.answer(HELLO, 0)
         assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+
+
+@pytest.mark.parametrize("answer", [(401, b"no key a-secret"), (200, b'{"error": "a-secret"}')])
+async def test_an_endpoint_that_repeats_the_key_does_not_have_it_shown(answer: tuple[int, bytes]) -> None:
+    async with answering(answer) as (url, _):
+        players = Players()
+        with pytest.raises(RoleError, match=r"\[token\]") as failure:
+            await players.of(RoleSpec("judge", RoleKeys(url=url, model="m"), "a-secret")).answer(HELLO, 0)
+        await players.aclose()
+    assert "a-secret" not in str(failure.value)
+
+
+def test_the_key_of_a_role_is_stripped_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = {"judge": RoleKeys(url="http://127.0.0.1:9", model="m", api_key_env="KEY")}
+    monkeypatch.setenv("KEY", "a-secret\n")
+    assert specs_of(roles)["judge"].api_key == "a-secret"
+    monkeypatch.setenv("KEY", "a secret")
+    with pytest.raises(
+        ConfigError, match=r"^the environment variable KEY must be a token of printable ASCII"
+    ) as refusal:
+        specs_of(roles)
+    assert "secret" not in str(refusal.value)
 
 
 async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
