@@ -15,6 +15,6 @@ def token_in(variable: str) -> str:
 def checked_token(token: str, source: str) -> str:
     """Return a token without white space around it. Raises ConfigError, naming its source, if it cannot be sent."""
     token = token.strip()
-    if not all("!" <= character <= "~" for character in token):
-        raise ConfigError(f"{source} must be a token of printable ASCII characters without spaces")
+    if not all(" " <= character <= "~" for character in token):
+        raise ConfigError(f"{source} must be a token of printable ASCII characters")
     return token

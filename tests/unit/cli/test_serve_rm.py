@@ -60,7 +60,7 @@ def test_the_address_that_is_printed_is_one_that_a_client_can_ask(host: str, url
         (["./nowhere"], "", "there is no such folder"),
         (["x", "--host", "0.0.0.0"], "", f"set {TOKEN}"),
         (["x"], "short", "has 5 characters"),
-        (["x"], "a-token with a space and a half", f"the environment variable {TOKEN} must be a token of printable"),
+        (["x"], "a-token of two lines,\nand a half", f"the environment variable {TOKEN} must be a token of printable"),
         (["x", "--max-queue", "0"], "", "--max-queue: must be a whole number of at least 1, got '0'"),
         ([], "", "MODEL"),
     ],

@@ -202,7 +202,7 @@ def test_the_key_of_a_role_is_stripped_and_checked(monkeypatch: pytest.MonkeyPat
     roles = {"judge": RoleKeys(url="http://127.0.0.1:9", model="m", api_key_env="KEY")}
     monkeypatch.setenv("KEY", "a-secret\n")
     assert specs_of(roles)["judge"].api_key == "a-secret"
-    monkeypatch.setenv("KEY", "a secret")
+    monkeypatch.setenv("KEY", "a\nsecret")
     with pytest.raises(
         ConfigError, match=r"^the environment variable KEY must be a token of printable ASCII"
     ) as refusal:
