@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agentrl.cli.flags import Parser, own_options, path
 from agentrl.config.loading import load, of_flags
+from agentrl.config.urls import with_port
 from agentrl.env.registry import is_address
 from agentrl.errors import ConfigError
 from agentrl.hosting.sockets import EnvServer
@@ -66,7 +67,7 @@ async def _serve(server: EnvServer | OpenEnvServer, given: argparse.Namespace) -
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with server.listening(given.host, given.port) as port:
-            where = f"[{given.host}]:{port}" if ":" in given.host else f"{given.host}:{port}"
+            where = with_port(given.host, port)
             address = f"agentrl://{where}/{given.environment}" if isinstance(server, EnvServer) else f"http://{where}"
             print(f"serving {given.environment} at {address} ({given.protocol})", flush=True)
             await stop.wait()

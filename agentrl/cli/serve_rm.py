@@ -10,6 +10,7 @@ from dataclasses import fields
 
 from agentrl.cli.flags import Parser, whole
 from agentrl.config.tokens import token_in
+from agentrl.config.urls import with_port
 from agentrl.errors import ConfigError
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import TOKEN, RewardServer, ServerLimits
@@ -55,8 +56,7 @@ async def _serve(server: RewardServer, given: argparse.Namespace, device: str) -
 
 def _address(host: str, port: int) -> str:
     """Return a URL of the server. All addresses of this machine, which no client can ask, are called by its name."""
-    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"
+    return f"http://{with_port(socket.gethostname() if host in EVERYWHERE else host, port)}"
 
 
 def _parser() -> Parser:

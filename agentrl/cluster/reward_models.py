@@ -27,13 +27,13 @@ from agentrl.reward_models.keys import Ask, client_of
 from agentrl.reward_models.scorer import Scorer
 from agentrl.reward_models.server import RewardServer, ServerLimits
 from agentrl.reward_models.turns import Scoring, score_turns_of
+from agentrl.roles.poster import MAX_SHOWN
 from agentrl.rollout.boundary import with_signals
 from agentrl.types import Signal, Trajectory, as_unicode
 
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
-MAX_SHOWN = 300
 
 
 class RewardModels:

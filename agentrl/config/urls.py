@@ -13,6 +13,11 @@ def listed(urls: str) -> tuple[str, ...]:
     return tuple(url.strip().rstrip("/") for url in urls.split(","))
 
 
+def with_port(host: str, port: int) -> str:
+    """Return the part of a URL that names a host and a port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def has_credentials(text: str) -> bool:
     """Return whether a URL in the text may have a user name or password, whose characters need not be escaped."""
     return "@" in text.partition("://")[2]

@@ -12,7 +12,7 @@ import httpx
 
 from agentrl.config.urls import fault_of_urls, is_here, listed
 from agentrl.errors import ConfigError
-from agentrl.serving.body import SURROGATE
+from agentrl.serving.body import SURROGATE, without_halves
 from agentrl.types import as_unicode
 
 BUSY = (425, 429, 502, 503, 504, *range(520, 525), 529)
@@ -228,8 +228,6 @@ def _retry_after_s(response: httpx.Response) -> float:
 
 
 def _parsed(answer: bytes) -> Any:
-    r"""Return JSON in UTF-8. Half of an escaped surrogate pair (`\ud83d`) becomes `?`. Raises ValueError."""
-    found = json.loads(answer.decode("utf-8-sig"))
-    if SURROGATE not in answer.lower():
-        return found
-    return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    """Return JSON in UTF-8, without halves of escaped surrogate pairs. Raises ValueError and RecursionError."""
+    text = answer.decode("utf-8-sig")
+    return json.loads(without_halves(text) if SURROGATE in answer.lower() else text)

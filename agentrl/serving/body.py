@@ -16,12 +16,19 @@ SURROGATE = rb"\ud"
 def decoded(body: bytes, kind: type[T]) -> T:
     r"""Decode JSON as a `kind`. Raises ValueError and RecursionError.
 
-    Half of an escaped surrogate pair (`\ud83d`), which JSON can express and msgspec refuses, becomes `?`.
+    Half of an escaped surrogate pair, which JSON can express and msgspec refuses, becomes `?`.
     """
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError:
         if SURROGATE not in body.lower():
             raise
-    whole = json.dumps(json.loads(body.decode()), ensure_ascii=False).encode(errors="replace")
-    return msgspec.json.decode(whole, type=kind)
+    return msgspec.json.decode(without_halves(body.decode()), type=kind)
+
+
+def without_halves(text: str) -> bytes:
+    r"""Return the same JSON, in which half of an escaped surrogate pair (`\ud83d`) is `?`.
+
+    Raises ValueError and RecursionError.
+    """
+    return json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")

@@ -138,6 +138,7 @@ def test_a_key_of_the_loss_that_nothing_reads_is_named_with_what_it_needs() -> N
     rule = GRPO(GRPO.Config(loss="policy_gradient", correction="tis"), RunShape(updates=1))
     idle = rule.idle_keys()
     assert {"clip_low", "clip_high", "dual_clip", "geometric_low", "kl_stop", "reference_ema"} <= set(idle)
+    assert "old_logprobs" in GRPO(GRPO.Config(loss="policy_gradient", old_logprobs="sampler")).idle_keys()
     assert idle["kl_stop"] == "learner.updates_per_batch or learner.epochs above 1"
     assert "kl_stop" not in GRPO(GRPO.Config(), RunShape(updates=2)).idle_keys()
     config = GRPO.Config(loss="dual_clip", correction="geometric_mask", kl_coef=0.1, reference_every=5)

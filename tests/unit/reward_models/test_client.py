@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,22 +31,31 @@ TURNS = [
 HEAD = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 
 
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[str]:
+    """The url of a server on this machine."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
 @asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
-    """A server that accepts requests and never answers."""
+    """A server that accepts requests, whose heads it gives, and never answers."""
     heard: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        heard.put_nowait(b"")
+        heard.put_nowait(await reader.readuntil(b"\r\n\r\n"))
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
-    finally:
-        server.close()
+    async with listening(listen) as url:
+        yield url, heard
 
 
 @asynccontextmanager
@@ -67,11 +76,8 @@ async def answering(*answers: tuple[int, bytes] | bytes | None) -> AsyncIterator
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
-    finally:
-        server.close()
+    async with listening(answer) as url:
+        yield url, asked
 
 
 def scores(*values: object) -> tuple[int, bytes]:

@@ -20,7 +20,7 @@ from agentrl.roles.remote import Players, RemotePlayer
 from agentrl.roles.replies import Replies, ReplyFiles
 from agentrl.roles.spec import RoleSpec, specs_of
 from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, text_of
-from tests.unit.reward_models.test_client import answering
+from tests.unit.reward_models.test_client import answering, silent
 
 HELLO = Ask((Message(role="user", content="Hello?"),))
 ADD = ToolSpec(name="add", description="Add.", parameters={"type": "object", "properties": {}})
@@ -258,23 +258,6 @@ async def test_the_tokens_of_an_answer_that_is_no_reply_are_used(answer: tuple[i
         with pytest.raises(RoleError, match=r"withheld|without choices"):
             await player.answer(HELLO, 0)
         assert player._replies.used(player._endpoint) == tokens
-
-
-@asynccontextmanager
-async def silent() -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
-    """A server that accepts requests and never answers."""
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            heard.put_nowait(data)
-        writer.close()
-
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", heard
-    finally:
-        server.close()
 
 
 async def test_a_silent_endpoint_fails_at_the_deadline_and_so_does_the_wait_for_it() -> None:
