@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
-from agentrl.cli.flags import Parser, own_options, path
+from agentrl.cli.flags import Parser, own_options, path, whole
+from agentrl.cli.serving import check_reach, secret, serve
 from agentrl.config.loading import load, of_flags
-from agentrl.config.urls import with_port
 from agentrl.env.registry import is_address
 from agentrl.errors import ConfigError
 from agentrl.hosting.sockets import EnvServer
 from agentrl.openenv import OpenEnvServer, ServerLimits
 from agentrl.packaging.added import interpreter_of
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-MIN_TOKEN = 16
 MEANING = """\
 Serve an environment to clients of OpenEnv: a WebSocket is a session, and a session plays one episode after the other.
 With --protocol agentrl it is served to runs on other machines, as --env agentrl://HOST:PORT/NAME: a WebSocket is a
@@ -40,39 +35,23 @@ def run(words: list[str]) -> int:
         remedy = f"{python} -m agentrl env serve {env.name}" if python else f"serve it there: {env.name}"
         raise ConfigError(f"an environment is served by the interpreter that runs it: {remedy}")
     token = _token(given.token_file)
-    if not token and given.host not in LOOPBACK:
-        raise ConfigError(f"--host {given.host} lets other machines in: give the clients' secret with --token-file")
+    check_reach(given.host, token, "give the clients' secret with --token-file")
     server: EnvServer | OpenEnvServer
     if given.protocol == "agentrl":
-        server = EnvServer(env.name, env.options, token)
+        server, scheme, place = EnvServer(env.name, env.options, token), "agentrl", f"/{given.environment}"
     else:
-        server = OpenEnvServer(env.name, env.options, ServerLimits(given.max_sessions, given.idle_s), token)
-    asyncio.run(_serve(server, given))
+        limits = ServerLimits(given.max_sessions, given.idle_s)
+        server, scheme, place = OpenEnvServer(env.name, env.options, limits, token), "http", ""
+    what = f"serving {given.environment}"
+    serve(server, given.host, given.port, lambda at: f"{what} at {scheme}://{at}{place} ({given.protocol})")
     return 0
 
 
 def _token(file: Path | None) -> str:
     try:
-        token = file.read_text(encoding="utf-8").strip() if file else ""
+        return secret(file.read_text(encoding="utf-8"), f"--token-file {file}") if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {file}: cannot be read: {error}") from error
-    if file and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"--token-file {file}: write {MIN_TOKEN} or more random ASCII characters in one line")
-    return token
-
-
-async def _serve(server: EnvServer | OpenEnvServer, given: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        async with server.listening(given.host, given.port) as port:
-            where = with_port(given.host, port)
-            address = f"agentrl://{where}/{given.environment}" if isinstance(server, EnvServer) else f"http://{where}"
-            print(f"serving {given.environment} at {address} ({given.protocol})", flush=True)
-            await stop.wait()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {given.host}:{given.port}: {error}") from error
 
 
 def _parser() -> Parser:
@@ -85,19 +64,8 @@ def _parser() -> Parser:
         "--protocol", choices=("openenv", "agentrl"), default="openenv", help="the language of the clients"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=_above(-1), default=8000, help="port to listen on; 0: a free one")
-    parser.add_argument("--max-sessions", type=_above(0), default=limits.max_sessions, help="sessions at once")
-    parser.add_argument("--idle-s", type=_above(0), default=limits.idle_s, help="how long a session may be idle")
+    parser.add_argument("--port", type=whole(0), default=8000, help="port to listen on; 0: a free one")
+    parser.add_argument("--max-sessions", type=whole(1), default=limits.max_sessions, help="sessions at once")
+    parser.add_argument("--idle-s", type=whole(1), default=limits.idle_s, help="how long a session may be idle")
     parser.add_argument("--token-file", type=path, metavar="FILE", help="a file with the clients' secret")
     return parser
-
-
-def _above(least: int) -> Callable[[str], int]:
-    """Return the type of a flag: a whole number above `least`."""
-
-    def number(text: str) -> int:
-        if (value := int(text)) <= least:
-            raise argparse.ArgumentTypeError(f"{value} is not above {least}")
-        return value
-
-    return number

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-import socket
 from dataclasses import fields
 
 from agentrl.cli.flags import Parser, whole
+from agentrl.cli.serving import MIN_TOKEN, check_reach, secret, serve
 from agentrl.config.tokens import token_in
-from agentrl.config.urls import with_port
-from agentrl.errors import ConfigError
 from agentrl.reward_models.batcher import BatchLimits
 from agentrl.reward_models.server import TOKEN, RewardServer, ServerLimits
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-EVERYWHERE = ("0.0.0.0", "::", "")
-MIN_TOKEN = 16
 MEANING = f"""\
 Serve a reward model, a sequence-classification model with one label, over HTTP: POST /v1/score, POST /get_reward (the
 form of OpenRLHF) and GET /health. Clients send the token in the environment variable {TOKEN} as
@@ -28,35 +21,15 @@ The server has no TLS: put a proxy in front of it where the network is not priva
 def run(words: list[str]) -> int:
     """Serve until SIGINT or SIGTERM."""
     given = _parser().parse_args(words)
-    token = token_in(TOKEN)
-    if token and len(token) < MIN_TOKEN:
-        raise ConfigError(f"{TOKEN} has {len(token)} characters: set it to {MIN_TOKEN} or more random ones")
-    if not token and given.host not in LOOPBACK:
-        raise ConfigError(f"--host {given.host} lets other machines in: set {TOKEN} to a secret of {MIN_TOKEN} or more")
+    token = secret(text, TOKEN) if (text := token_in(TOKEN)) else ""
+    check_reach(given.host, token, f"set {TOKEN} to a secret of {MIN_TOKEN} or more characters")
     from agentrl.reward_models.classifier import Classifier
 
     classifier = Classifier(given.model, given.device, given.dtype, given.max_tokens)
     batch = BatchLimits(given.max_batch_tokens, given.max_wait_ms / 1000, given.max_queue)
     server = RewardServer(classifier, token, ServerLimits(batch, given.timeout_s))
-    asyncio.run(_serve(server, given, classifier.device))
+    serve(server, given.host, given.port, lambda at: f"serving {given.model} ({classifier.device}) at http://{at}")
     return 0
-
-
-async def _serve(server: RewardServer, given: argparse.Namespace, device: str) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        async with server.listening(given.host, given.port) as port:
-            print(f"serving {given.model} ({device}) at {_address(given.host, port)}", flush=True)
-            await stop.wait()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {given.host}:{given.port}: {error}") from error
-
-
-def _address(host: str, port: int) -> str:
-    """Return a URL of the server. All addresses of this machine, which no client can ask, are called by its name."""
-    return f"http://{with_port(socket.gethostname() if host in EVERYWHERE else host, port)}"
 
 
 def _parser() -> Parser:

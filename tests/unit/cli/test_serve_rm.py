@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentrl.cli import serve_rm
 from agentrl.cli.main import main
 from agentrl.reward_models.server import TOKEN
 from tests.tiny import tiny_reward_model
@@ -39,19 +37,6 @@ def test_a_model_is_served_with_a_token_until_sigterm(tmp_path: Path) -> None:
             assert "Traceback" not in server.stderr.read()
         finally:
             server.kill()
-
-
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("0.0.0.0", f"http://{socket.gethostname()}:5000"),
-        ("::", f"http://{socket.gethostname()}:5000"),
-        ("::1", "http://[::1]:5000"),
-        ("10.0.0.7", "http://10.0.0.7:5000"),
-    ],
-)
-def test_the_address_that_is_printed_is_one_that_a_client_can_ask(host: str, url: str) -> None:
-    assert serve_rm._address(host, 5000) == url
 
 
 @pytest.mark.parametrize(
