@@ -76,29 +76,39 @@ def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> lis
     return [pickle.loads(path.read_bytes()) if path.exists() else None for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("section", "meter"),
+    [
+        (AlgorithmSection(kl_coef=0.1), "reference_kl"),
+        (AlgorithmSection(name="gspo", correction="sequence_tis"), "importance_mean"),
+    ],
+    ids=["by token", "by sequence"],
+)
 def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_nor_weights(
-    model: Path, tmp_path_factory: pytest.TempPathFactory
+    model: Path, tmp_path_factory: pytest.TempPathFactory, section: AlgorithmSection, meter: str
 ):
-    section = AlgorithmSection(kl_coef=0.1)
-    kinds = [
+    kinds: list[dict[str, Any]] = [
         {"zero_stage": 0},
         {"zero_stage": 1},
         {"zero_stage": 2},
         {"zero_stage": 3},
+        *({"zero_stage": zero, "offload": True} for zero in (1, 2, 3)),
         {"zero_stage": 0, "updates_per_batch": 2},
     ]
+    checkpointed = [replace(spec(model, section, zero_stage=zero), gradient_checkpointing=True) for zero in (0, 3)]
     one = tmp_path_factory.mktemp("one")
-    [alone] = run("train", one, *(spec(model, section, **kinds[n], micro_batch_tokens=4096) for n in (0, 4)))
+    [alone] = run("train", one, *(spec(model, section, **kinds[n], micro_batch_tokens=4096) for n in (0, -1)))
     two = tmp_path_factory.mktemp("two")
-    pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), ranks=2)
+    pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), *checkpointed, ranks=2)
     for rank, learners in enumerate(pair):
-        for kind, (reports, weights, logprobs) in zip(kinds, learners, strict=True):
+        for number, (reports, weights, logprobs) in enumerate(learners):
+            kind = kinds[number] if number < len(kinds) else "checkpointed"
             straight, plain_weights, plain_logprobs = alone[int("updates_per_batch" in kind)]
-            for got, expected, other in zip(reports, straight, pair[1 - rank][kinds.index(kind)][0], strict=True):
+            for got, expected, other in zip(reports, straight, pair[1 - rank][number][0], strict=True):
                 for name in ("loss", "grad_norm", "lr"):
                     assert getattr(got, name) == pytest.approx(getattr(expected, name), abs=1e-5), (kind, name)
                 assert got.meters == pytest.approx(expected.meters, abs=1e-5), kind
-                assert {"entropy", "mismatch_kl", "reference_kl", "importance_mean"} <= got.meters.keys()
+                assert {"entropy", "mismatch_kl", "importance_mean", meter} <= got.meters.keys()
                 assert got.tokens + other.tokens == expected.tokens
                 assert sorted(got.samples + other.samples) == sorted(expected.samples)
             for name, tensor in weights.items():

@@ -79,6 +79,13 @@ async def test_a_history_is_compared_by_its_meaning(speaker: Speaker) -> None:
     check_law_1(trajectory, heard.calls)
 
 
+async def test_a_message_of_calls_alone_may_come_back_with_null_as_its_content() -> None:
+    script = (CALLS, "7 and 9.")
+    trajectory, heard = await play(Chat(), partial(tool_loop, echo=lambda said: {**said, "content": None}), script)  # type: ignore[typeddict-item]
+    assert (len(trajectory.sequences), trajectory.turns) == (1, 2)
+    check_law_1(trajectory, heard.calls)
+
+
 @each_api
 @pytest.mark.parametrize("script", [SCRIPT[:1], SCRIPT[1:], (CALLS,)], ids=["text and calls", "text", "calls"])
 async def test_a_stream_says_what_the_json_says(speaker: Speaker, script: Any) -> None:

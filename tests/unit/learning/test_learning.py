@@ -12,9 +12,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import Algorithm, Sample, algorithms
+from agentrl.algorithms import (
+    Algorithm,
+    Sample,
+    algorithms,
+    gigpo,
+    grpo,
+    ppo,
+    reinforce_pp,
+    reinforce_pp_baseline,
+    remax,
+    rloo,
+)
 from agentrl.algorithms.config import Correction, Loss
-from agentrl.algorithms.credit import returns_by_turn, spread
+from agentrl.algorithms.credit import gae
+from agentrl.algorithms.distillation import Distillation
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.ppo import PPO
 from agentrl.algorithms.rloo import RLOO
@@ -105,18 +117,43 @@ class Shifted(Practice):
         return [replace(sequence, mask=np.roll(sequence.mask, -1)) for sequence in super().batch()]
 
 
-def test_with_its_mask_shifted_by_one_the_chain_is_not_learned() -> None:
-    practice = Shifted(CHAIN, GRPO(), seed=0)
+@every_algorithm
+def test_with_its_mask_shifted_by_one_the_chain_is_not_learned(algorithm: type[Algorithm]) -> None:
+    practice = Shifted(CHAIN, algorithm(), seed=0)
     start = practice.expected_reward
     assert practice.train(CHAIN.batches) - start < MARGIN
 
 
-class WithoutBaseline(GRPO):
-    """Credits the return itself."""
+def scaled(samples: Sequence[Sample]) -> None:
+    """Divide advantages by their deviation over the batch, as whitening does, without subtracting their mean."""
+    deviation = np.concatenate([sample.advantages for sample in samples]).std() + 1e-8
+    for sample in samples:
+        sample.advantages = sample.advantages / deviation
 
-    def credit(self, groups: Sequence[Sequence[Sample]]) -> None:
-        for samples in groups:
-            spread(samples, returns_by_turn(samples))
+
+@pytest.fixture
+def no_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace every baseline of an algorithm by 0: means of groups and batches, greedy episodes and values."""
+    for module in (grpo, gigpo, reinforce_pp_baseline):
+        monkeypatch.setattr(module, "centred", lambda values: values)
+    monkeypatch.setattr(rloo, "minus_mean_of_others", lambda values: values)
+    monkeypatch.setattr(remax, "_baseline", lambda sample: np.zeros(len(sample)))
+    monkeypatch.setattr(ppo, "gae", lambda rewards, values, *rates: gae(rewards, np.zeros_like(values), *rates))
+    for module in (ppo, reinforce_pp, reinforce_pp_baseline):
+        monkeypatch.setattr(module, "whiten", scaled)
+
+
+@pytest.mark.parametrize("algorithm", [cls for cls in algorithms().values() if cls is not Distillation])
+@pytest.mark.usefixtures("no_baselines")
+def test_no_algorithm_learns_a_bandit_that_always_pays_with_its_baseline_dropped(algorithm: type[Algorithm]) -> None:
+    """Distillation has no baseline: its advantages have the policy's own logprobs in them."""
+    assert np.mean([gain(BANDIT, algorithm(), seed) for seed in SEEDS]) < MARGIN
+
+
+@pytest.mark.usefixtures("no_baselines")
+def test_without_a_baseline_a_game_that_mostly_pays_nothing_is_learned() -> None:
+    """The reward itself is the credit."""
+    assert gain(CONTEXTUAL, GRPO()) >= MARGIN
 
 
 class Myopic(GRPO):
@@ -127,12 +164,6 @@ class Myopic(GRPO):
             rewards = np.array([sample.rewards() for sample in samples])
             for sample, advantages in zip(samples, rewards - rewards.mean(0), strict=True):
                 sample.advantages = advantages
-
-
-def test_without_a_baseline_a_bandit_that_always_pays_is_not_learned() -> None:
-    """Where most actions pay 0, as in the other games, a baseline is not necessary: the reward itself is the credit."""
-    assert np.mean([gain(BANDIT, WithoutBaseline(), seed) for seed in SEEDS]) < MARGIN
-    assert gain(CONTEXTUAL, WithoutBaseline()) >= MARGIN
 
 
 def test_without_credit_across_turns_the_chain_is_not_learned() -> None:
