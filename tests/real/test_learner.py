@@ -92,17 +92,14 @@ def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_n
         {"zero_stage": 1},
         {"zero_stage": 2},
         {"zero_stage": 3},
-        *({"zero_stage": zero, "offload": True} for zero in (1, 2, 3)),
         {"zero_stage": 0, "updates_per_batch": 2},
     ]
-    checkpointed = [replace(spec(model, section, zero_stage=zero), gradient_checkpointing=True) for zero in (0, 3)]
     one = tmp_path_factory.mktemp("one")
     [alone] = run("train", one, *(spec(model, section, **kinds[n], micro_batch_tokens=4096) for n in (0, -1)))
     two = tmp_path_factory.mktemp("two")
-    pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), *checkpointed, ranks=2)
+    pair = run("train", two, *(spec(model, section, **kind) for kind in kinds), ranks=2)
     for rank, learners in enumerate(pair):
-        for number, (reports, weights, logprobs) in enumerate(learners):
-            kind = kinds[number] if number < len(kinds) else "checkpointed"
+        for number, (kind, (reports, weights, logprobs)) in enumerate(zip(kinds, learners, strict=True)):
             straight, plain_weights, plain_logprobs = alone[int("updates_per_batch" in kind)]
             for got, expected, other in zip(reports, straight, pair[1 - rank][number][0], strict=True):
                 for name in ("loss", "grad_norm", "lr"):
@@ -116,6 +113,16 @@ def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_n
             for got_row, expected_row in zip(logprobs, plain_logprobs, strict=True):
                 assert got_row == pytest.approx(expected_row, abs=1e-5)
     assert [report.optimizer_steps for report in alone[1][0]] == [2, 2, 2]
+
+
+def test_checkpointing_and_an_optimizer_in_cpu_memory_change_no_digit_on_two_ranks(model: Path, tmp_path: Path):
+    plain = [spec(model, zero_stage=zero) for zero in range(4)]
+    changed = [(zero, spec(model, zero_stage=zero, offload=True)) for zero in (1, 2, 3)]
+    changed += [(zero, replace(plain[zero], gradient_checkpointing=True)) for zero in (0, 3)]
+    for learners in run("train", tmp_path, *plain, *(each for _, each in changed), ranks=2):
+        digests = [[report.digest for report in reports] for reports, *_ in learners]
+        for (zero, kind), found in zip(changed, digests[len(plain) :], strict=True):
+            assert found == digests[zero], kind
 
 
 def test_no_rank_holds_a_whole_model_while_it_loads_at_zero_stage_3(model: Path, tmp_path: Path):
@@ -186,7 +193,9 @@ def test_one_micro_batch_is_on_the_device_while_the_next_is_packed(model: Path, 
 @pytest.mark.parametrize("zero", range(4))
 def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, tmp_path: Path, zero: int):
     plain = spec(model, zero_stage=zero)
-    for (kept, weights, _), (offloaded, moved, _) in run("train", tmp_path, plain, replace(plain, yields_gpus=True)):
+    for (kept, weights, _), (offloaded, moved, _) in run(
+        "train", tmp_path, plain, replace(plain, yields_gpus=True), ranks=2
+    ):
         assert [report.digest for report in offloaded] == [report.digest for report in kept]
         assert all(torch.equal(moved[name], tensor) for name, tensor in weights.items())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -165,6 +166,14 @@ def test_shipped_environments_and_examples_pass_every_check(name: str) -> None:
         pytest.skip(without_sandbox())
     checks = [check for check in PLAYED if name != "code" or check.name not in LONG]
     found = run_checks(Subject.named(name, {}), checks)
+    assert [f"{result.check.name}: {result.text}" for result in found if not result.status.is_fine] == []
+
+
+def test_the_environment_of_the_readme_passes_every_check(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    [source] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "(Env)" in block]
+    (tmp_path / "sentences.py").write_text(source)
+    found = run_checks(Subject.named(str(tmp_path / "sentences.py"), {}), PLAYED)
     assert [f"{result.check.name}: {result.text}" for result in found if not result.status.is_fine] == []
 
 

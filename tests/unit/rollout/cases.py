@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentrl.endpoint import Endpoint
+from agentrl.endpoint import Endpoint, Model
+from agentrl.env.agent import AgentEnv
 from agentrl.env.base import Env
 from agentrl.env.config import EnvConfig, Limits
 from agentrl.env.context import Context, Episode, Reply, Turn
@@ -124,6 +125,28 @@ class Ranked(Chat):
     @reward(weight=2.0, scope="group")
     async def rank(self, episodes: list[Episode]) -> list[float]:
         await self.trip("rank")
+        return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
+
+
+class RankedAgent(AgentEnv):
+    """An agent that asks once, and the rewards of Ranked."""
+
+    blocking = False
+
+    def tasks(self, split: str) -> Tasks:
+        return [Task(f"{split}-{i}", i) for i in range(10)]
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> object:
+        return await model.client.chat.completions.create(
+            model=model.name, messages=[{"role": "user", "content": "hello"}]
+        )
+
+    @reward
+    def length(self, ctx: Context) -> float:
+        return float(len(ctx.text))
+
+    @reward(weight=2.0, scope="group")
+    def rank(self, episodes: list[Episode]) -> list[float]:
         return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
 
 

@@ -97,11 +97,14 @@ async def test_the_turns_of_an_attempt_go_where_their_prefix_is(make: Make) -> N
     assert sorted(collections.Counter(heard.keys).values()) == [3, 3, 3]
 
 
-async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(make: Make) -> None:
-    worker = make(await engine("a", "abc", "ab"), "Ranked", turns=1)
+@pytest.mark.parametrize(("env", "options"), [("Ranked", {"turns": 1}), ("RankedAgent", {})])
+async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(
+    make: Make, env: str, options: dict[str, Any]
+) -> None:
+    worker = make(await engine("a", "abc", "ab"), env, **options)
     assert await worker.has_group_rewards()
     group = await asyncio.gather(*(worker.run(request(member)) for member in range(3)))
-    assert [t.reward for t in await worker.score_group(group)] == [1 + 0, 3 + 4, 2 + 2]
+    assert sorted(t.reward for t in await worker.score_group(group)) == [1 + 0, 2 + 2, 3 + 4]
 
 
 async def test_members_without_a_score_are_no_part_of_the_comparison(make: Make) -> None:
