@@ -104,7 +104,10 @@ async def test_group_rewards_see_the_whole_group_and_add_to_the_rest(
     worker = make(await engine("a", "abc", "ab"), env, **options)
     assert await worker.has_group_rewards()
     group = await asyncio.gather(*(worker.run(request(member)) for member in range(3)))
-    assert sorted(t.reward for t in await worker.score_group(group)) == [1 + 0, 2 + 2, 3 + 4]
+    rewards = {"a": 1 + 0, "ab": 2 + 2, "abc": 3 + 4}
+    said = [str(t.messages[-1]["content"]) for t in group]
+    assert sorted(said) == sorted(rewards)
+    assert [t.reward for t in await worker.score_group(group)] == [rewards[text] for text in said]
 
 
 async def test_members_without_a_score_are_no_part_of_the_comparison(make: Make) -> None:
