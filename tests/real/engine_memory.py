@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from agentrl.config.schema import EngineSection
 from agentrl.engine.vllm.settings import VllmSpec, engine_args, environment
-from tests.real.rank_memory import status
 
-SEQUENCES, CONTEXT, KV_CACHE_GIB = 32, 512, 0.25
+SEQUENCES, CONTEXT, SAMPLED, KV_CACHE_GIB = 32, 512, 64, 0.25
 """All sequences are sampled at once. They fill a part of the cache, which vLLM writes when it starts."""
 
 
 @dataclass(frozen=True)
 class EnginePeak:
-    """Bytes above the baseline after imports, and the tokens that were sampled."""
+    """Bytes of the whole process, with its libraries, and the tokens that were sampled."""
 
     nbytes: int
     tokens: int
+
+
+def status(name: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def spec_of(model: Path, dtype: str) -> VllmSpec:
@@ -33,23 +38,19 @@ def peak_of(model: Path, dtype: str) -> EnginePeak:
     """Load the model, read prompts of almost the whole context and sample the rest."""
     spec = spec_of(model, dtype)
     os.environ.update(environment(spec, sorted(os.sched_getaffinity(0))))
-    import vllm.model_executor.models.llama
-    import vllm.v1.engine.core
-    import vllm.v1.worker.cpu_worker  # noqa: F401 (part of the baseline, as everything that an engine imports)
-    from vllm import LLM, SamplingParams, TokensPrompt
+    from vllm import LLM, EngineArgs, SamplingParams, TokensPrompt
 
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
     args = engine_args(spec)
-    baseline = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
-    llm = LLM.from_engine_args(args)
-    prompts = [[10 + (7 * n + m) % (vocabulary - 10) for m in range(CONTEXT - 64)] for n in range(SEQUENCES)]
+    options = {item.name: getattr(args, item.name) for item in fields(EngineArgs)}
+    llm = LLM(**options)
+    prompts = [[10 + (7 * n + m) % (vocabulary - 10) for m in range(CONTEXT - SAMPLED)] for n in range(SEQUENCES)]
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts],
-        SamplingParams(max_tokens=64, ignore_eos=True, logprobs=0),
+        SamplingParams(max_tokens=SAMPLED, ignore_eos=True, logprobs=0),
         use_tqdm=False,
     )
-    return EnginePeak(status("VmHWM") - baseline, sum(len(output.outputs[0].token_ids) for output in outputs))
+    return EnginePeak(status("VmHWM"), sum(len(output.outputs[0].token_ids) for output in outputs))
 
 
 if __name__ == "__main__":

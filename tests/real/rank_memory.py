@@ -23,6 +23,7 @@ from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from agentrl.types import SampleId
+from tests.real.engine_memory import status
 from tests.unit.learner.synthetic import sequence
 
 TOKENS, PROMPT, MEMBERS = 128, 16, 4
@@ -51,12 +52,6 @@ def batch(vocabulary: int, groups: int = 2) -> list[TrainSequence]:
             advantages = rng.normal(size=len(ids)).tolist()
             out.append(sequence(SampleId(group, member), ids, mask, [-10.0] * len(ids), advantages))
     return out
-
-
-def status(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def peak_of(model: Path, dtype: str, updates: int = 3) -> Peak:

@@ -1,4 +1,4 @@
-"""The plan against what a learner rank really takes: its peak above the baseline after imports, at two sizes."""
+"""The plan against what a learner rank and an engine really take at their peak, at two sizes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentrl.config.loading import load, of_flags
+from agentrl.config.machine import GIB
 from agentrl.config.resolve import resolve_run
+from agentrl.config.validate import ENGINE_GIB
+from agentrl.planning.engine import ServedModel, awake
 from agentrl.planning.meta import built_shape
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import MARGIN, total
 from agentrl.planning.ranks import Rank, on_cpu
+from agentrl.planning.shape import FLOAT32
+from tests.real.engine_memory import CONTEXT, SAMPLED, SEQUENCES, EnginePeak, spec_of
 from tests.real.rank_memory import PROCESSES, TOKENS, Peak
+from tests.tiny import tiny_tokenizer
 from tests.unit.config.test_resolve import LAPTOP
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -56,12 +62,12 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def measured(model: Path, dtype: str) -> list[Peak]:
-    """What a rank takes in a process of its own, several times."""
-    command = [sys.executable, "-m", "tests.real.rank_memory", str(model), dtype]
+def printed(module: str, model: Path, dtype: str) -> list[dict[str, int]]:
+    """The lines of JSON that a process of its own prints."""
+    command = [sys.executable, "-m", module, str(model), dtype]
     env = {**os.environ, "OMP_NUM_THREADS": "2", "THP_MEM_ALLOC_ENABLE": "1"}  # cluster/specs.py
     answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    return [Peak(**json.loads(line)) for line in answer.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
 def planned(model: Path, dtype: str) -> Rank:
@@ -73,9 +79,20 @@ def planned(model: Path, dtype: str) -> Rank:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_rank_takes_what_is_planned(model: Path, dtype: str) -> None:
-    rank, peaks = planned(model, dtype), measured(model, dtype)
+    rank = planned(model, dtype)
+    peaks = [Peak(**each) for each in printed("tests.real.rank_memory", model, dtype)]
     assert [peak.updates for peak in peaks] == [3] * PROCESSES
     nbytes = median(peak.nbytes for peak in peaks)
     assert total(on_cpu(rank)) == pytest.approx(nbytes, rel=MARGIN)
     by_name = {item.name: item.nbytes for item in (*rank.state, *rank.update)}
     assert by_name["parameters"] + by_name["gradients"] + by_name["optimizer"] < nbytes
+
+
+def test_an_engine_takes_what_is_planned(model: Path) -> None:
+    """Its libraries included, because vLLM imports most of them while it starts."""
+    tiny_tokenizer().save_pretrained(model)
+    [peak] = [EnginePeak(**each) for each in printed("tests.real.engine_memory", model, "float32")]
+    assert peak.tokens == SEQUENCES * SAMPLED
+    spec = spec_of(model, "float32")
+    engine = ServedModel(built_shape(model), spec.engine, spec.lora, FLOAT32, CONTEXT, is_on_gpu=False)
+    assert total(awake(engine, 0)) + ENGINE_GIB * GIB == pytest.approx(peak.nbytes, rel=MARGIN)

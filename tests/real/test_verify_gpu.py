@@ -45,7 +45,13 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("brief")
-@pytest.mark.parametrize("name", ["step", "zero", "nccl", "lora", "muon", "checkpointing", "scorers_offload", "memory"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("step", "nccl", "checkpointing", "memory"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("zero", "lora", "muon", "scorers_offload")),
+    ],
+)
 def test_a_check_of_the_learner_passes_where_both_sides_are_the_cpu(setting: Setting, name: str) -> None:
     said = getattr(learner, name)(setting)
     assert "bound" in said or "bytes per parameter" in said
