@@ -138,10 +138,11 @@ HEAD = """\
 # Which features work together
 
 A number is a run of `tests/real/test_combinations.py` that trains with both features on CPUs: its samples obey the
-conservation law, and a replay gives the same weights. A letter is a reason for which the pair is refused before
-anything starts. `/`: one excludes the other. `·`: accepted, and not yet verified on a GPU. A feature with itself is the
-feature alone; ZeRO, sequence parallelism and learner tensor parallelism are on two ranks. `python -m
-verification.combinations` prints this page; a test compares it with the code.
+conservation law, and a replay gives the same weights. `make test` plays the first runs, `make test ARGS=--long` all of
+them. A letter is a reason for which the pair is refused before anything starts. `/`: one excludes the other. `·`:
+accepted, and not yet verified on a GPU. A feature with itself is the feature alone; ZeRO, sequence parallelism and
+learner tensor parallelism are on two ranks. `python -m verification.combinations` prints this page; a test compares it
+with the code.
 """
 
 

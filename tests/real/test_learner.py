@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from agentrl.algorithms import AlgorithmConfig, RunShape
+from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection, ScorersSection
 from agentrl.learner import checkpoint
 from agentrl.learner.batch import split_updates
@@ -544,7 +545,8 @@ def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
                 bucket.discard()
     for folder in two.glob("step-*"):
         assert {"model", "ema", "adapter", "state"} <= {path.name for path in folder.iterdir()}
-        averaged = AutoModelForCausalLM.from_pretrained(folder / checkpoint.EMA, dtype=torch.float32)
+        average = locate(str(folder / checkpoint.EMA))  # as `agentrl eval` and `agentrl train --model` find it
+        averaged = AutoModelForCausalLM.from_pretrained(average, dtype=torch.float32)
         adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder / checkpoint.ADAPTER)
         saved = AutoModelForCausalLM.from_pretrained(folder / checkpoint.MODEL).state_dict()
         for name, tensor in adapted.merge_and_unload().state_dict().items():
