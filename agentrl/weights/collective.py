@@ -40,7 +40,7 @@ class SyncClient:
     def __init__(
         self, engines: Sequence[Engine], loop: asyncio.AbstractEventLoop, deadline_s: float, workers_per_engine: int = 1
     ) -> None:
-        self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
+        self._engines, self._loop, self.deadline_s = engines, loop, deadline_s
         self._workers_per_engine = workers_per_engine
         self.abort: Callable[[], None] = lambda: None
         self.manifest: Callable[[], WeightManifest] | None = None
@@ -50,16 +50,16 @@ class SyncClient:
         """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
         self._all(
             "connecting to the sender",
-            lambda index, engine: engine.init_transfer(self._info(init_info, index), self._deadline_s),
+            lambda index, engine: engine.init_transfer(self._info(init_info, index), self.deadline_s),
         )
 
     def start_weight_update(self) -> None:
         """Begin an update on every engine."""
-        self._all("starting an update", lambda _, engine: engine.start_update(self._deadline_s))
+        self._all("starting an update", lambda _, engine: engine.start_update(self.deadline_s))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Let every engine receive the weights that are being sent."""
-        self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
+        self._all("receiving weights", lambda _, engine: engine.load(update_info, self.deadline_s))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update on every engine, under the version of the manifest."""
@@ -68,7 +68,7 @@ class SyncClient:
                 f"no manifest for the update {weight_version or ''}: set SyncClient.manifest before sending"
             )
         manifest = self.manifest()
-        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self._deadline_s))
+        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self.deadline_s))
 
     def _info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         if "rank_offset" not in info:
@@ -84,11 +84,11 @@ class SyncClient:
     def _outcome(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> BaseException | None:
         async def together() -> None:
             try:
-                async with asyncio.timeout(self._deadline_s):
+                async with asyncio.timeout(self.deadline_s):
                     await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
             except TimeoutError:
                 raise DeadlineError(
-                    f"{what}: {len(self._engines)} engines did not answer in {self._deadline_s:g} s"
+                    f"{what}: {len(self._engines)} engines did not answer in {self.deadline_s:g} s"
                 ) from None
 
         return asyncio.run_coroutine_threadsafe(together(), self._loop).exception()
@@ -172,7 +172,7 @@ class GpuSender:
             self._client, self._receivers = self._new_client(engines, deadline_s), receivers
         assert self._client is not None
         client, is_done = self._client, False
-        client.manifest = partial(self._source.manifest, version)
+        client.manifest, client.deadline_s = partial(self._source.manifest, version), deadline_s
         self._source.begin()
         try:
             if self._engine is None:
