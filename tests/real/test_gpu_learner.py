@@ -14,10 +14,11 @@ from tests.real.rank_processes import run_ranks
 from tests.tiny import tiny_model
 from verification.combinations import GPUS, SHAPE
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 RANKS = 2
 DEADLINE_S, HANG_S, SLACK_S = 60.0, 2.0, 20.0
 FAULTS: tuple[Fault, ...] = ("", "", "dies", "", "hangs", "")
+ON_SHARED: tuple[Fault, ...] = (*FAULTS[:-1], "elsewhere", "")
 LEARNER = {
     "learner.ranks": str(RANKS),
     "learner.zero_stage": "3",  # both ranks take part in gathering a tensor
@@ -28,9 +29,7 @@ LEARNER = {
 }
 
 
-def sent(
-    folder: Path, placement: str, engines: int, workers: int, faults: tuple[Fault, ...] = FAULTS
-) -> list[list[Sent]]:
+def sent(folder: Path, placement: str, engines: int, workers: int, faults: tuple[Fault, ...]) -> list[list[Sent]]:
     """What every rank says of every send."""
     flags = {
         **SHAPE,
@@ -43,7 +42,7 @@ def sent(
     }
     config = resolve_run(load(None, of_flags(flags.items())), GPUS)
     job = Job(config, faults, DEADLINE_S, HANG_S, free_port(), folder)
-    found = run_ranks("tests.real.gpu_ranks", job, folder, RANKS, 200.0)
+    found = run_ranks("tests.real.gpu_ranks", job, folder, RANKS, 360.0)
     assert None not in found, "a rank died"
     return found
 
@@ -54,8 +53,9 @@ def sent(
 def test_engines_hold_what_two_ranks_send_and_a_failure_or_a_deadline_leaves_no_rank_waiting(
     tmp_path: Path, placement: str, engines: int, workers: int
 ) -> None:
-    sender, other = sent(tmp_path, placement, engines, workers)
-    for fault, of_sender, of_other in zip(FAULTS, sender, other, strict=True):
+    faults = ON_SHARED if placement == "colocate" else FAULTS
+    sender, other = sent(tmp_path, placement, engines, workers, faults)
+    for fault, of_sender, of_other in zip(faults, sender, other, strict=True):
         assert of_other.said == "", fault
         assert of_other.loss == of_sender.loss, "the ranks are in the same collectives after the send"
         assert max(of_sender.seconds, of_other.seconds) < SLACK_S, fault
@@ -70,13 +70,6 @@ def test_engines_hold_what_two_ranks_send_and_a_failure_or_a_deadline_leaves_no_
         assert placement == "separate" or calls.count("load") > 4, "several buckets for each of two sends"
     if placement == "colocate":
         assert sender[0].mapped == ["GPU-0", "GPU-1"], "each worker maps the memory of the rank on its own GPU"
-
-
-def test_a_worker_on_a_gpu_without_a_rank_fails_with_its_name_and_leaves_no_rank_waiting(tmp_path: Path) -> None:
-    sender, other = sent(tmp_path, "colocate", 1, 2, ("elsewhere", ""))
-    assert sender[0].said == (
-        "ValueError: IPC handle not found for GPU UUID GPU-2. Available UUIDs: ['GPU-0', 'GPU-1']"
-    )
-    assert max(sender[0].seconds, other[0].seconds) < SLACK_S
-    assert [(one.said, one.loss) for one in other] == [("", one.loss) for one in sender]
-    assert (sender[1].said, sender[1].differing) == ("", [])
+        assert sender[5].said == (
+            "ValueError: IPC handle not found for GPU UUID GPU-2. Available UUIDs: ['GPU-0', 'GPU-1']"
+        )
