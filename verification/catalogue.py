@@ -68,6 +68,7 @@ CHECKS = (
     _engine("engine-sleep", "sleep", "sleep gives memory back; the engine samples the same after it wakes"),
     _engine("engine-adapter", "adapter", "adapters are served as they were published", packages=("peft",)),
     _engine("engine-tensor-parallel", "tensor_parallel", "an engine on two GPUs samples as on one", gpus=2),
+    _engine("engine-pipeline-parallel", "pipeline_parallel", "layers on two GPUs sample as on one", gpus=2),
     Check(
         "placement",
         "verification.placement:gpus",
@@ -76,6 +77,7 @@ CHECKS = (
         deadline_s=240.0,
     ),
     _run("transfer-ipc", "transfers:ipc", "weights reach an engine on the learner's GPU, which takes turns with it"),
+    _run("transfer-ipc-sharded", "transfers:ipc_sharded", "the same, an engine on the GPUs of two ranks", gpus=2),
     _run("transfer-nccl", "transfers:nccl", "weights reach an engine on another GPU", gpus=2),
     _run("transfer-nccl-sharded", "transfers:nccl_sharded", "weights reach an engine on two other GPUs", gpus=3),
     _run("run-colocate", "runs:colocated", "a run on one GPU is lawful and can be replayed"),

@@ -50,10 +50,15 @@ def tensor_parallel(setting: Setting) -> str:
     return asyncio.run(_sampling(setting, tensor_parallel=2))
 
 
-async def _sampling(setting: Setting, tensor_parallel: int = 1) -> str:
+def pipeline_parallel(setting: Setting) -> str:
+    """Do the same with an engine whose layers are divided between two GPUs."""
+    return asyncio.run(_sampling(setting, pipeline_parallel=2))
+
+
+async def _sampling(setting: Setting, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> str:
     dtype, before = _dtype(setting), used_bytes(setting.device)
     model = small(setting.folder / "model", dtype)
-    async with served(setting, model, tensor_parallel=tensor_parallel) as engine:
+    async with served(setting, model, tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel) as engine:
         used, share = used_bytes(setting.device) - before, _total_bytes(setting.device) * SHARE
         within("the engine's memory, of its share,", used / share, 1.1)
         await publish_folder(engine, model, Version(0, 0), setting.folder)
@@ -118,13 +123,19 @@ async def _sleep(setting: Setting) -> str:
 
 @asynccontextmanager
 async def served(
-    setting: Setting, model: Path, *, tensor_parallel: int = 1, lora: LoraSection | None = None
+    setting: Setting,
+    model: Path,
+    *,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    lora: LoraSection | None = None,
 ) -> AsyncIterator[VllmEngine]:
     """Start an engine as a run does, and close it."""
     on_cpu = setting.device == "cpu"
     section = EngineSection(
         max_num_seqs=64,
         tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
         gpu_memory_utilization=0.0 if on_cpu else SHARE,
         kv_cache_gib=0.25 if on_cpu else 0.0,
         enforce_eager=on_cpu,

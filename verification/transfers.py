@@ -41,6 +41,12 @@ def nccl_sharded(setting: Setting) -> str:
     return asyncio.run(_published(setting, {"engine": {"placement": "separate", "tensor_parallel": 2}}))
 
 
+def ipc_sharded(setting: Setting) -> str:
+    """Publish three times to an engine on the GPUs of two ranks, which take turns with it."""
+    sections = {"engine": {"placement": "colocate", "tensor_parallel": 2}, "learner": {"ranks": 2}}
+    return asyncio.run(_published(setting, sections))
+
+
 def shared_memory(setting: Setting) -> str:
     """Publish three times to an engine on CPUs, as the others do on GPUs."""
     return asyncio.run(_published(setting, {"engine": {"threads": 1, "kv_cache_gib": 1}, "learner": {"threads": 1}}))

@@ -30,36 +30,36 @@ Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 class SyncClient:
     """vLLM's `VLLMWeightSyncClient` over paused engines: blocking calls into the loop that owns them, with deadlines.
 
-    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest()`. When
-    engines fail to receive, `abort` is called: a sender that waits for them in a broadcast would wait for ever.
+    Called from threads other than the loop's. `finish_weight_update` verifies what arrived against `manifest()`.
+
+    The first failure is kept in `error`, not raised, and the engines are asked nothing more: vLLM's sender goes on
+    through the collectives in which the other ranks of the learner wait for it. `abort` is called, because a sender
+    that waits for engines in a broadcast would wait for ever.
     """
 
     def __init__(
         self, engines: Sequence[Engine], loop: asyncio.AbstractEventLoop, deadline_s: float, workers_per_engine: int = 1
     ) -> None:
-        self._engines, self._loop, self._deadline_s = engines, loop, deadline_s
+        self._engines, self._loop, self.deadline_s = engines, loop, deadline_s
         self._workers_per_engine = workers_per_engine
         self.abort: Callable[[], None] = lambda: None
         self.manifest: Callable[[], WeightManifest] | None = None
+        self.error: BaseException | None = None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
         self._all(
             "connecting to the sender",
-            lambda index, engine: engine.init_transfer(self._info(init_info, index), self._deadline_s),
+            lambda index, engine: engine.init_transfer(self._info(init_info, index), self.deadline_s),
         )
 
     def start_weight_update(self) -> None:
         """Begin an update on every engine."""
-        self._all("starting an update", lambda _, engine: engine.start_update(self._deadline_s))
+        self._all("starting an update", lambda _, engine: engine.start_update(self.deadline_s))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Let every engine receive the weights that are being sent."""
-        try:
-            self._all("receiving weights", lambda _, engine: engine.load(update_info, self._deadline_s))
-        except BaseException:
-            self.abort()
-            raise
+        self._all("receiving weights", lambda _, engine: engine.load(update_info, self.deadline_s))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update on every engine, under the version of the manifest."""
@@ -68,7 +68,7 @@ class SyncClient:
                 f"no manifest for the update {weight_version or ''}: set SyncClient.manifest before sending"
             )
         manifest = self.manifest()
-        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self._deadline_s))
+        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self.deadline_s))
 
     def _info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         if "rank_offset" not in info:
@@ -76,24 +76,30 @@ class SyncClient:
         return info | {"rank_offset": info["rank_offset"] + index * self._workers_per_engine}
 
     def _all(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> None:
-        async def together() -> None:
-            await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
+        if self.error is None:
+            self.error = self._outcome(what, call)
+        if self.error is not None:
+            self.abort()
 
-        future = asyncio.run_coroutine_threadsafe(together(), self._loop)
-        try:
-            future.result(self._deadline_s)
-        except TimeoutError:
-            future.cancel()
-            raise DeadlineError(
-                f"{what}: {len(self._engines)} engines did not answer in {self._deadline_s:g} s"
-            ) from None
+    def _outcome(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> BaseException | None:
+        async def together() -> None:
+            try:
+                async with asyncio.timeout(self.deadline_s):
+                    await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
+            except TimeoutError:
+                raise DeadlineError(
+                    f"{what}: {len(self._engines)} engines did not answer in {self.deadline_s:g} s"
+                ) from None
+
+        return asyncio.run_coroutine_threadsafe(together(), self._loop).exception()
 
 
 @dataclass
 class Source:
     """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered once, one at a time.
 
-    `shapes` yields the same without data. An iteration records what the engines verify.
+    `shapes` yields the same without data. After `begin` one iteration goes over the weights, and records what the
+    engines verify.
     """
 
     weights: Weights
@@ -107,14 +113,17 @@ class Source:
 
         return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.shapes()]
 
-    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def begin(self) -> None:
+        """Begin a pass over the weights; nothing is gathered yet."""
         self.sent, self._rest = [], iter(self.weights())
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in self._rest:
             self.sent.append(spec_of(name, tensor))
             yield name, tensor
 
     def drain(self) -> None:
-        """Gather the rest of an iteration that was given up: the other ranks of the learner gather all tensors."""
+        """Gather the rest of a pass that was given up: the other ranks of the learner gather all tensors."""
         deque(self._rest, maxlen=0)
 
     def held_names(self) -> None:
@@ -158,33 +167,42 @@ class GpuSender:
 
         `receivers` identify the processes of the engines.
         """
-        if self._client is None or receivers != self._receivers:
+        if receivers != self._receivers:
             self.close()
-            self._connect(engines, deadline_s)
-            self._receivers = receivers
+            self._client, self._receivers = self._new_client(engines, deadline_s), receivers
         assert self._client is not None
-        self._client.manifest = partial(self._source.manifest, version)
+        client, is_done = self._client, False
+        client.manifest, client.deadline_s = partial(self._source.manifest, version), deadline_s
+        self._source.begin()
         try:
+            if self._engine is None:
+                self._engine = self._connected(client, len(engines))
             self._engine.send_weights()
-        except BaseException:
-            self.close()
-            self._source.drain()
-            raise
+            is_done = client.error is None
+        finally:
+            if not is_done:
+                self.close()
+                self._source.drain()
+            if client.error is not None:
+                raise client.error
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
         if self._engine is not None:
             self._engine.shutdown()
         self._engine = self._client = None
+        self._receivers = ()
 
-    def _connect(self, engines: Sequence[Engine], deadline_s: float) -> None:
+    def _new_client(self, engines: Sequence[Engine], deadline_s: float) -> SyncClient:
+        client = SyncClient(engines, self._loop, deadline_s, self._route.workers_per_engine)
+        client.abort = self._abort
+        return client
+
+    def _connected(self, client: SyncClient, engines: int) -> Any:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-        workers = self._route.workers_per_engine
-        self._client = SyncClient(engines, self._loop, deadline_s, workers)
-        self._client.abort = self._abort
-        info = self._init_info(1 + workers * len(engines))
-        self._engine = WeightTransferTrainerFactory.trainer_init(info, client=self._client, source=self._source)
+        info = self._init_info(1 + self._route.workers_per_engine * engines)
+        return WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
 
     def _init_info(self, world_size: int) -> Any:
         if self._route.backend == "ipc":

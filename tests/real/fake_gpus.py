@@ -1,6 +1,7 @@
 """Fakes of what vLLM's own transfer engines need of a GPU: a communicator, streams and handles of memory.
 
-Everything else is vLLM's: its trainer engines, its packing and its workers' engines, on tensors in CPU memory.
+Everything else is vLLM's: its trainer engines, its packing and its workers' engines, on tensors in CPU memory. Memory
+that has a handle is a file, so that the processes of several ranks can map it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,7 +27,6 @@ from agentrl.weights.gpu import ObservedIpc, ObservedNccl
 from agentrl.weights.verify import verify
 
 WAIT_S = 20.0
-UUID = "GPU-0"
 
 
 class Stream:
@@ -31,13 +34,13 @@ class Stream:
 
 
 class FakeTorch:
-    """torch, whose CUDA device is the CPU."""
+    """torch, whose CUDA devices are the CPU; `visible` are their UUIDs, of which this process uses the first."""
 
     cuda: Any
     accelerator: Any
 
-    def __init__(self) -> None:
-        self.cuda, self.accelerator = self, self
+    def __init__(self, visible: Sequence[str]) -> None:
+        self.cuda, self.accelerator, self._visible = self, self, visible
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -59,7 +62,7 @@ class FakeTorch:
     def ipc_collect(self) -> None: ...
 
     def get_device_properties(self, index: int) -> Any:
-        return type("Properties", (), {"uuid": UUID})
+        return SimpleNamespace(uuid=self._visible[index])
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
@@ -71,6 +74,7 @@ class Group:
 
     def __init__(self, world_size: int, gpus: Gpus) -> None:
         self.world_size, self.gpus = world_size, gpus
+        self.ranks: list[int] = []
         self.queues: dict[int, queue.Queue[torch.Tensor]] = {rank: queue.Queue(1) for rank in range(1, world_size)}
         self.sizes: list[int] = []
         self.is_broken = threading.Event()
@@ -108,12 +112,17 @@ class Communicator:
 
 
 class Gpus:
-    """The groups that were made, and the memory behind handles."""
+    """The GPUs that a process sees: the groups that it joined, and the memory behind handles, files in `folder`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, visible: Sequence[str]) -> None:
+        self.visible = visible
         self.groups: list[Group] = []
-        self.memory: dict[int, torch.Tensor] = {}
+        self.sizes: list[int] = []
+        """Bytes of the memory that was exported."""
+        self.mapped: list[str] = []
+        """The GPU of each handle that was mapped."""
         self.flips_bits = False
+        self._folder = folder
         self._lock = threading.Lock()
         self._by_port: dict[int, Group] = {}
 
@@ -122,24 +131,37 @@ class Gpus:
             if port not in self._by_port:
                 self._by_port[port] = Group(world_size, self)
                 self.groups.append(self._by_port[port])
-            return Communicator(self._by_port[port], rank)
+            group = self._by_port[port]
+            assert world_size == group.world_size, "the ranks of a group agree about its size"
+            assert rank not in group.ranks, f"rank {rank} joins twice"
+            group.ranks.append(rank)
+            return Communicator(group, rank)
 
     def export(self, tensor: torch.Tensor) -> tuple[object, tuple[Any, ...]]:
         """`reduce_tensor`: (function, arguments), the seventh of which is the index of the device."""
-        number = len(self.memory)
-        self.memory[number] = tensor
-        return None, (number, 1, 2, 3, 4, 5, 99, 7)
+        owner, size = self.visible[0], tensor.nbytes
+        file = self._folder / f"{owner}-{len(self.sizes)}"
+        self.sizes.append(size)
+        tensor.set_(_mapped(file, size))
+        return None, (str(file), size, 2, 3, 4, 5, 0, owner)
 
     def rebuild(self, *args: Any) -> torch.Tensor:
-        assert args[6] == 0, "the receiver's own device"
+        file, size, owner = args[0], args[1], args[7]
+        assert self.visible[args[6]] == owner, "memory is mapped on the GPU on which it is"
+        memory = _mapped(file, size)
         if self.flips_bits:
-            self.memory[args[0]][0] ^= 1
-        return self.memory[args[0]]
+            memory[0] ^= 1
+        self.mapped.append(owner)
+        return memory
 
 
-def installed(patch: pytest.MonkeyPatch) -> Gpus:
+def _mapped(file: Path | str, size: int) -> torch.Tensor:
+    return torch.from_file(str(file), shared=True, size=size, dtype=torch.uint8)
+
+
+def installed(patch: pytest.MonkeyPatch, folder: Path, visible: Sequence[str] = ("GPU-0",)) -> Gpus:
     """Put the fakes where vLLM's transfer engines look."""
-    gpus, fake = Gpus(), FakeTorch()
+    gpus, fake = Gpus(folder, visible), FakeTorch(visible)
     for module in (ipc_engine, nccl_common, nccl_engine, packed_tensor):
         patch.setattr(module, "torch", fake)
     patch.setattr(nccl_common, "stateless_init_process_group", gpus.join)
@@ -161,53 +183,82 @@ class Model(torch.nn.Module):
         super().__init__()
         self.shapes = shapes
         for name, shape in shapes.items():
-            self.register_parameter(name.replace(".", "_"), torch.nn.Parameter(torch.zeros(shape)))
+            self.register_parameter(_own(name), torch.nn.Parameter(torch.zeros(shape)))
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         loaded = set()
         for name, tensor in weights:
-            own = name.replace(".", "_")
-            getattr(self, own).data.copy_(tensor)
-            loaded.add(own)
+            self.held(name).copy_(tensor)
+            loaded.add(_own(name))
         return loaded
+
+    def held(self, name: str) -> torch.Tensor:
+        """The value of a parameter."""
+        return cast(torch.Tensor, getattr(self, _own(name)).data)
+
+
+def _own(name: str) -> str:
+    return name.replace(".", "_")
 
 
 class WorkerEngine:
-    """An engine with one worker of vLLM's: `load` receives in a thread, as an EngineCore does in its process."""
+    """An engine with a worker of vLLM's on each of `devices`, which receives in a thread as it does in its process."""
 
-    def __init__(self, backend: str, shapes: dict[str, torch.Size], rank: int = 0) -> None:
+    def __init__(self, backend: str, shapes: dict[str, torch.Size], devices: Sequence[int] = (0,)) -> None:
         kind = ObservedIpc if backend == "ipc" else ObservedNccl
-        parallel = type("Parallel", (), {"data_parallel_index": 0, "world_size": 1, "rank": rank})
-        config = type("Config", (), {"parallel_config": parallel, "model_config": None})
-        self.model = Model(shapes)
-        self.worker: Any = kind(None, config, torch.device("cpu", 0), self.model)
+        self.models = [Model(shapes) for _ in devices]
+        self.workers: list[Any] = [
+            kind(None, _config(rank, len(devices)), torch.device("cpu", device), self.models[rank])
+            for rank, device in enumerate(devices)
+        ]
         self.communicators: list[Communicator] = []
         self.calls: list[str] = []
         self.dies_at = 0
         """The call of `load` in which its process dies, counted from 1."""
+        self.hangs_in = ""
+        """The call that it does not answer."""
+        self._threads = ThreadPoolExecutor(len(devices))
 
     async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
-        self.calls.append("init_transfer")
-        self.worker.init_transfer_engine(self.worker.init_info_cls(**info))
-        if (group := getattr(self.worker, "model_update_group", None)) is not None:
-            self.communicators.append(group)
+        await self._called("init_transfer")
+        for worker in self.workers:
+            worker.init_transfer_engine(worker.init_info_cls(**info))
+            if (group := getattr(worker, "model_update_group", None)) is not None:
+                self.communicators.append(group)
 
     async def start_update(self, deadline_s: float) -> None:
-        self.calls.append("start_update")
-        self.worker.start_weight_update()
+        await self._called("start_update")
+        for worker in self.workers:
+            worker.start_weight_update()
 
     async def load(self, bucket: dict[str, Any], deadline_s: float) -> None:
-        self.calls.append("load")
+        await self._called("load")
         if self.dies_at == self.calls.count("load"):
             raise EngineDiedError("its process died while it received weights")
-        info = self.worker.parse_update_info(bucket)
-        await asyncio.to_thread(self.worker.receive_weights, info)
+        loop = asyncio.get_running_loop()
+        infos = [worker.parse_update_info(bucket) for worker in self.workers]
+        await asyncio.gather(
+            *(
+                loop.run_in_executor(self._threads, worker.receive_weights, info)
+                for worker, info in zip(self.workers, infos, strict=True)
+            )
+        )
 
     async def finish_update(self, manifest: WeightManifest, deadline_s: float) -> None:
-        self.calls.append("finish_update")
-        self.worker.finish_weight_update()
-        received = self.worker.observer.received()
-        verify({spec.name: spec.digest for spec in manifest.tensors}, received)
+        await self._called("finish_update")
+        for worker in self.workers:
+            worker.finish_weight_update()
+            verify({spec.name: spec.digest for spec in manifest.tensors}, worker.observer.received())
 
     def as_engine(self) -> Engine:
         return cast(Engine, self)
+
+    async def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self.hangs_in:
+            await asyncio.Event().wait()
+
+
+def _config(rank: int, world_size: int) -> Any:
+    parallel = SimpleNamespace(data_parallel_index=0, world_size=world_size, rank=rank)
+    return SimpleNamespace(parallel_config=parallel, model_config=None)

@@ -1,11 +1,9 @@
-"""What a learner rank does in test_learner.py: `python -m tests.real.learner_ranks JOB RANK` runs one scenario."""
+"""What a learner rank does in test_learner.py: one of the scenarios."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,6 +30,7 @@ from agentrl.learner.value_model import load_value_model
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory
 from agentrl.weights.digest import tensor_digest
 from agentrl.weights.staging import StagedBucket
+from tests.real.rank_processes import work
 from tests.unit.learner.synthetic import batch, with_advantages, with_values
 
 
@@ -518,12 +517,5 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
 
 
 def main() -> None:
-    job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
-    rank = int(sys.argv[2])
-    torch.set_num_threads(1)
-    result = SCENARIOS[job.scenario](job, rank)
-    (job.folder / f"result-{rank}.pickle").write_bytes(pickle.dumps(result))
-
-
-if __name__ == "__main__":
-    main()
+    """Run the scenario of a job on one rank."""
+    work(lambda job, rank: SCENARIOS[job.scenario](job, rank))

@@ -6,11 +6,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
 
-from agentrl.errors import AgentRLError, EngineDiedError, WeightsError
+from agentrl.errors import DeadlineError, EngineDiedError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.collective import GpuSender, Route, Source
 from tests.real.fake_gpus import Gpus, WorkerEngine, installed
@@ -44,32 +45,32 @@ class Learner:
     def shapes(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from ((name, torch.empty(size, device="meta")) for name, size in SIZES.items())
 
-    def sender(self, backend: str, rank: int = 0) -> GpuSender:
+    def sender(self, backend: str, rank: int = 0, workers: int = 1) -> GpuSender:
         source, ports = Source(self.weights, self.shapes), count(1)
-        return GpuSender(Route(backend, 1), source, rank, "127.0.0.1", lambda: next(ports), BUCKET)  # type: ignore[arg-type]
+        return GpuSender(Route(backend, workers), source, rank, "127.0.0.1", lambda: next(ports), BUCKET)  # type: ignore[arg-type]
 
 
 def shapes() -> dict[str, torch.Size]:
     return {name: torch.Size([size]) for name, size in SIZES.items()}
 
 
-def engines(backend: str, number: int = 2) -> list[WorkerEngine]:
-    return [WorkerEngine(backend, shapes()) for _ in range(number)]
+def engines(backend: str, number: int = 2, workers: int = 1) -> list[WorkerEngine]:
+    return [WorkerEngine(backend, shapes(), range(workers)) for _ in range(number)]
 
 
-def send(sender: GpuSender, version: Version, team: list[WorkerEngine]) -> None:
-    sender.send(version, [engine.as_engine() for engine in team], [id(engine) for engine in team], DEADLINE_S)
+def send(sender: GpuSender, version: Version, team: list[WorkerEngine], deadline_s: float = DEADLINE_S) -> None:
+    sender.send(version, [engine.as_engine() for engine in team], [id(engine) for engine in team], deadline_s)
 
 
 def assert_holds(team: list[WorkerEngine], learner: Learner) -> None:
-    for engine in team:
+    for model in (model for engine in team for model in engine.models):
         for name, value in learner.values.items():
-            assert torch.equal(getattr(engine.model, name.replace(".", "_")), value), name
+            assert torch.equal(model.held(name), value), name
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    return installed(monkeypatch)
+def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpus:
+    return installed(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "ipc"])
@@ -101,13 +102,28 @@ def test_nccl_sends_in_buckets_of_the_size_that_is_set(gpus: Gpus) -> None:
     sender.close()
 
 
+@pytest.mark.parametrize("number", [2, 8])
+def test_every_worker_of_every_engine_has_a_rank_of_its_own_and_receives(gpus: Gpus, number: int) -> None:
+    """Engines with tensor parallelism have several workers, each of which receives all tensors."""
+    learner, team = Learner(), engines("nccl", number, workers=2)
+    sender = learner.sender("nccl", workers=2)
+    send(sender, Version(0, 0), team)
+    assert_holds(team, learner)
+    [group] = gpus.groups
+    assert sorted(group.ranks) == list(range(1 + 2 * number))
+    assert [[one.rank for one in engine.communicators] for engine in team] == [
+        [1 + 2 * index, 2 + 2 * index] for index in range(number)
+    ]
+    sender.close()
+
+
 def test_ipc_makes_room_for_a_tensor_that_is_larger_than_a_bucket(gpus: Gpus) -> None:
     """Qwen2.5-7B has an embedding of 1.015 GiB, where vLLM's buffer has 1 GiB by default."""
     learner, team = Learner(), engines("ipc", 1)
     sender = learner.sender("ipc")
     send(sender, Version(0, 0), team)
     assert_holds(team, learner)
-    assert {tensor.nbytes for tensor in gpus.memory.values()} == {4 * SIZES["embed"]}
+    assert gpus.sizes == [4 * SIZES["embed"]]
     sender.close()
 
 
@@ -131,18 +147,31 @@ def test_an_engine_that_dies_in_mid_broadcast_frees_the_sender_and_the_other_ran
     sender, other = learner.sender("nccl", 0), learner.sender("nccl", 1)
     thread = threading.Thread(target=send, args=(other, Version(0, 0), team))
     thread.start()
-    with pytest.raises((RuntimeError, EngineDiedError), match=r"aborted|died"):
+    with pytest.raises(EngineDiedError, match="its process died while it received weights"):
         send(sender, Version(0, 0), team)
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the other rank waits in a gather"
     assert gpus.groups[0].is_broken.is_set()
 
 
+@pytest.mark.parametrize("call", ["init_transfer", "start_update", "finish_update"])
+def test_an_engine_that_answers_no_call_ends_the_send_of_every_rank_by_the_deadline(gpus: Gpus, call: str) -> None:
+    learner, team = Learner(ranks=2), engines("nccl")
+    team[1].hangs_in = call
+    sender, other = learner.sender("nccl", 0), learner.sender("nccl", 1)
+    thread = threading.Thread(target=send, args=(other, Version(0, 0), team, 0.5))
+    thread.start()
+    with pytest.raises(DeadlineError, match=r"2 engines did not answer in 0\.5 s"):
+        send(sender, Version(0, 0), team, 0.5)
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive(), "the other rank waits in a gather"
+
+
 def test_after_a_failed_send_a_new_group_is_made_and_the_old_communicators_are_released(gpus: Gpus) -> None:
     learner, team = Learner(), engines("nccl")
     team[1].dies_at = 1
     sender = learner.sender("nccl")
-    with pytest.raises((RuntimeError, AgentRLError)):
+    with pytest.raises(EngineDiedError):
         send(sender, Version(0, 0), team)
     again = [WorkerEngine("nccl", shapes()) for _ in range(2)]
     send(sender, Version(0, 1), again)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import pickle
 import socket
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +24,7 @@ from agentrl.learner.batch import split_updates
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.updates import update_order
 from tests.real.learner_ranks import Job
+from tests.real.rank_processes import run_ranks
 from tests.tiny import tiny_gemma2, tiny_model
 from tests.unit.learner.synthetic import (
     batch,
@@ -60,21 +57,8 @@ def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> lis
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    (folder / "job").write_bytes(pickle.dumps(Job(scenario, specs, ranks, port, folder)))
-    command = [sys.executable, "-m", "tests.real.learner_ranks", str(folder / "job")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # and sets have another order on each rank
-    processes = [
-        subprocess.Popen([*command, str(rank)], env={**env, "PYTHONHASHSEED": str(rank)}) for rank in range(ranks)
-    ]
-    try:
-        for process in processes:
-            process.wait(DEADLINE_S)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    paths = [folder / f"result-{rank}.pickle" for rank in range(ranks)]
-    return [pickle.loads(path.read_bytes()) if path.exists() else None for path in paths]
+    job = Job(scenario, specs, ranks, port, folder)
+    return run_ranks("tests.real.learner_ranks", job, folder, ranks, DEADLINE_S)
 
 
 @pytest.mark.parametrize(
