@@ -50,6 +50,8 @@ class Process:
         return list(pids)
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        if self.object is None:
+            raise AgentRLError(f"{self.name}: {method} raised AttributeError")
         return [1] if method == "pids" else await getattr(self.object, method)(*args)
 
     def kill(self) -> None:
