@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -34,7 +35,8 @@ from tests.unit.planning.published import gpus
 DEADLINE_S = 60.0
 
 
-class Seat(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Seat:
     """Where a process is: its host, and the GPUs that it sees."""
 
     host: str
@@ -46,7 +48,8 @@ class Seat(msgspec.Struct, frozen=True):
         return cls(this_host(), tuple(os.environ["CUDA_VISIBLE_DEVICES"].split(",")))
 
 
-class Seats(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Seats:
     """The seats of a run; `again` is that of the engine that replaces the last one."""
 
     engines: list[Seat]
