@@ -8,7 +8,7 @@ An algorithm may bring flags of `agentrl train`; one that names nodes, such as "
 the outcome of every run that has ended, which is not repeated, also where its folder is gone; its checkpoints are
 removed. A run that was stopped is resumed. The command may therefore be stopped at any time and called again, on
 another machine too; `--minutes` stops it between runs. `--jobs` shares the cores among runs at the same time. It draws
-FIGURE.svg and writes the table FIGURE.md.
+FIGURE.svg and writes the table FIGURE.md; the last line is the figures as JSON: the curve of each algorithm.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import write_atomic
 from agentrl.records.manifest import cpu_name
 from agentrl.report.summary import read
-from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, y_of
+from benchmarks.learning import INK, RIGHT, WIDTH, chart, line, points_of, rows, y_of
+from benchmarks.timing import last_line
 from tests.cluster.hosts import hosts, join_all
 
 GOAL = 0.7
@@ -211,6 +212,8 @@ def main() -> None:
     args.figure.with_suffix(".svg").write_text(draw(curves, f"{args.task}: held-out pass@1, mean over seeds"))
     args.figure.with_suffix(".md").write_text("\n".join(table(curves)) + "\n")
     print("\n".join(table(curves)))
+    points = {name: rows(points_of([run.scores for run in runs])) for name, runs in curves.items()}
+    print(last_line("curves", {"task": args.task, "curves": points}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """How the time to read a text grows with its length, for every function that reads hostile text in the event loop.
 
-python -m benchmarks.growth [--only math] [--rounds 3]; a row for each function with its worst text, then the figures as
-JSON. Each text is read at n, 2n and 4n characters; the exponent is that of the last doubling: 1 is linear, 2 quadratic.
-The command fails where a reading exceeds its time limit, or grows faster than `WORST` and is slow enough to tell.
+python -m benchmarks.growth [--only math] [--rounds 3]; a row for each function with its worst text; the last line is
+the figures as JSON. Each text is read at n, 2n and 4n characters; the exponent is that of the last doubling: 1 is
+linear, 2 quadratic. The command fails where a reading exceeds its time limit, or grows faster than `WORST` and is slow
+enough to tell.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.learning runs/seed-0 runs/seed-1 runs/seed-2 --out docs/learning/math
 
-writes OUT.svg and OUT.json, and prints the latter as one line. Dots are runs, the band is Student's t over seeds. Where
-the model has used tools, a second curve is the share of held-out episodes that used one.
+writes OUT.svg and OUT.json; the last line is the figures as JSON, as in OUT.json. Dots are runs, the band is Student's
+t over seeds. Where the model has used tools, a second curve is the share of held-out episodes that used one.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
@@ -20,7 +19,7 @@ from agentrl.cluster.relay import HostAgents
 from agentrl.cluster.reward_models import RewardModels
 from agentrl.cluster.role_engines import RoleEngines
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
-from agentrl.cluster.signals import Stop, to_the_end
+from agentrl.cluster.signals import Stop, to_the_end, together
 from agentrl.cluster.specs import critic_spec, engine_spec, learner_spec, scorers_spec, worker_spec
 from agentrl.cluster.workers import Fleets, Workers
 from agentrl.config.schema import POLICY, Config
@@ -162,31 +161,24 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
 
     A learner that shares the GPUs of engines starts when they sleep: vLLM counts what others hold as its own.
     """
-    engines = asyncio.create_task(timer.timed("engines", team.engines.start()))
-    parts = [_awaited(engines), timer.timed("workers", team.workers.start(team.fleets))]
+    have_started = asyncio.Event()
+
+    async def engines() -> None:
+        await timer.timed("engines", team.engines.start())
+        have_started.set()
+
+    async def learner() -> None:
+        if team.engines.shares_gpus:
+            await have_started.wait()
+        await timer.timed("learner", team.learners.start())
+
+    parts = [engines(), timer.timed("workers", team.workers.start(team.fleets))]
     parts += [timer.timed("role engines", each.start()) for each in team.role_engines]
     if team.reward_models.is_serving:
         parts.append(timer.timed("reward models", team.reward_models.start()))
     if learns:
-        first = engines if team.engines.shares_gpus else None
-        parts.append(timer.timed("learner", _after(first, team.learners.start())))
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in (engines, *tasks):
-            task.cancel()
-        await asyncio.gather(engines, *tasks, return_exceptions=True)
-
-
-async def _after(first: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> None:
-    if first is not None:
-        await asyncio.wait({first})
-    await work
-
-
-async def _awaited(task: asyncio.Task[None]) -> None:
-    await task
+        parts.append(learner())
+    await together(parts)
 
 
 async def _ended(team: Actors, registry: ProcessRegistry) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
-from agentrl.cluster.signals import Stop, as_run_error
+from agentrl.cluster.signals import Stop, as_run_error, together
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
@@ -73,7 +73,7 @@ class Engines:
 
     async def start(self) -> None:
         """Wait until every engine has loaded the model."""
-        await asyncio.gather(*(self._start(engine_id, engine) for engine_id, engine in enumerate(self._engines)))
+        await together(self._start(engine_id, engine) for engine_id, engine in enumerate(self._engines))
 
     def watch(self, refill: Refill) -> None:
         """Replace engines that die, from now on; `refill` publishes the present weights to one of them."""

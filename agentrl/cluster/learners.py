@@ -14,6 +14,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess
+from agentrl.cluster.signals import together
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
@@ -38,7 +39,7 @@ class Ranks:
         """Wait until every rank has loaded its models."""
         self.host, port = await self._ranks[0].address(self._start_s)
         starts = (within(rank.make(self.host, port, deadline_s=self._start_s), rank.name) for rank in self._ranks)
-        for process in await asyncio.gather(*starts):
+        for process in await together(starts):
             self._cluster.register(process)
 
     async def devices(self, ranks: Iterable[int]) -> list[str]:

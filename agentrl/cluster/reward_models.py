@@ -15,7 +15,7 @@ from agentrl.cluster.placement import Placement
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.ray.start import is_local
-from agentrl.cluster.signals import Stop
+from agentrl.cluster.signals import Stop, together
 from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.env.rewards import invalid
@@ -66,7 +66,7 @@ class RewardModels:
 
     async def start(self) -> None:
         """Wait until every served model answers, and replace those that die from then on."""
-        await asyncio.gather(*(self._start(name) for name in self._servers))
+        await together(self._start(name) for name in self._servers)
         self._watches = [asyncio.create_task(self._watch(keys)) for keys in self._config.reward.served]
         for watch in self._watches:
             watch.add_done_callback(self._stop.if_failed)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from socket import socketpair
@@ -38,6 +38,17 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     if cancelled is not None:
         raise cancelled from task.exception()
     return task.result()
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all work, done side by side. The first failure cancels the rest, and is raised after it."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def as_run_error(error: BaseException) -> AgentRLError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
+from agentrl.cluster.signals import together
 from agentrl.config.schema import POLICY
 from agentrl.engine.wire import Transport
 from agentrl.errors import AgentRLError, DeadlineError, WorkerLostError
@@ -57,8 +58,8 @@ class Workers:
         """Wait until every worker has its environment, tokenizer and tasks; all of them sample from `engines`."""
         self._engines = {model: list(fleet) for model, fleet in engines.items()}
         self._workers = [self._spawned(worker_id) for worker_id in range(len(self._locks))]
-        await asyncio.gather(*(self._make(worker) for worker in self._workers))
-        await asyncio.gather(*(w.call("task_count", TRAIN, deadline_s=START_S) for w in self._workers))
+        await together(self._make(worker) for worker in self._workers)
+        await together(worker.call("task_count", TRAIN, deadline_s=START_S) for worker in self._workers)
 
     async def task_count(self, split: str) -> dict[str, int | None]:
         """Return how many tasks a split has in each environment, None if they are endless."""

@@ -671,7 +671,7 @@ class Config(Section):
     placement: Annotated[Literal["auto", Place], Unset("what each role's own key says")] = Field(
         "auto",
         description="colocate or separate: the place of engines, scorers and critic whose own key (engine.placement, "
-        "scorers.placement, critic.placement) is not set",
+        "scorers.placement, critic.placement) is not set; auto leaves each role to its own key",
     )
     env_lock: Annotated[Path | None, AfterValidator(lambda lock: lock and expanded(lock)), Unset("none")] = Field(
         None, description="file of `agentrl env lock` that environment and packages must match"

@@ -24,22 +24,7 @@ from benchmarks.packs import Heads, Pack, Trees, states, tree
 from benchmarks.timing import alternated, column, last_line
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = (
-    "agents",
-    "attention",
-    "grading",
-    "learner",
-    "matmul",
-    "overhead",
-    "rollout",
-    "sandbox",
-    "simulation",
-    "start",
-    "sync",
-    "tools",
-    "variants",
-    "versus_trl",
-)
+COMMANDS = sorted(file.stem for file in (ROOT / "benchmarks").glob("*.py") if "__main__" in file.read_text())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

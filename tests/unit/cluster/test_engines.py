@@ -50,6 +50,8 @@ class Process:
         return list(pids)
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        if self.object is None:
+            raise AgentRLError(f"{self.name}: {method} raised AttributeError")
         return [1] if method == "pids" else await getattr(self.object, method)(*args)
 
     def kill(self) -> None:
@@ -74,8 +76,17 @@ class Processes:
 class Run:
     """Engines, a rollout worker that hears of them, and the records of the run."""
 
-    def __init__(self, folder: Path, count: int = 1, restarts: int = 5, *, shares_gpus: bool = False) -> None:
-        self.processes, self.stop, self.folder = Processes(), Stop(), RunFolder(folder)
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 1,
+        restarts: int = 5,
+        *,
+        shares_gpus: bool = False,
+        processes: Processes | None = None,
+        start_timeout_s: float = 600.0,
+    ) -> None:
+        self.processes, self.stop, self.folder = processes or Processes(), Stop(), RunFolder(folder)
         self.heard: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self.refilled: list[Engine] = []
         self.faults: list[Exception] = []
@@ -86,7 +97,7 @@ class Run:
         self.engines = Engines(
             cluster,
             lambda engine_id: ActorSpec(f"engine {engine_id}", ScriptedEngine),
-            EngineSection(count=count, restarts=restarts),
+            EngineSection(count=count, restarts=restarts, start_timeout_s=start_timeout_s),
             self.workers,
             self.records,
             self.stop,

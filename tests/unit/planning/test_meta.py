@@ -21,6 +21,7 @@ from tests.unit.planning.published import CONFIGS, folder_of, shape
         ("Qwen2.5-0.5B", 0.49, "model card of Qwen2.5-0.5B: number of parameters 0.49B"),
         ("Qwen2.5-7B", 7.61, "model card of Qwen2.5-7B"),
         ("Qwen2.5-32B", 32.5, "model card of Qwen2.5-32B, and of QwQ-32B"),
+        ("Qwen3-32B", 32.8, "model card of Qwen3-32B"),
         ("Llama-3.1-8B", 8.03, "Hugging Face, safetensors of meta-llama/Llama-3.1-8B"),
         ("Llama-3.1-70B", 70.6, "Hugging Face, safetensors of meta-llama/Llama-3.1-70B"),
         ("LLaMA-65B", 65.2, "Touvron et al. 2023, LLaMA, table 2"),

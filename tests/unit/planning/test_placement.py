@@ -24,6 +24,9 @@ def places(made: Config) -> tuple[str, str | None, str | None]:
     ("flags", "expected"),
     [
         (PPO, ("auto", "colocate", "colocate")),
+        (PPO | {"placement": "auto"}, ("auto", "colocate", "colocate")),
+        (PPO | {"placement": "auto", "critic__placement": "separate"}, ("auto", "separate", "colocate")),
+        ({"placement": "auto", "engine__placement": "separate"}, ("separate", None, None)),
         (PPO | {"placement": "separate"}, ("separate", "separate", "separate")),
         (PPO | {"placement": "colocate"}, ("colocate", "colocate", "colocate")),
         (PPO | {"placement": "separate", "critic__placement": "colocate"}, ("separate", "colocate", "separate")),
@@ -48,13 +51,17 @@ def test_an_evaluation_has_engines_only() -> None:
 
 
 def test_the_configuration_of_a_run_has_the_place_of_each_role() -> None:
-    words = [{}, {"placement": "separate"}, {"placement": "colocate"}]
+    words = [{}, {"placement": "separate"}, {"placement": "colocate"}, {"placement": "auto"}]
     made = [fitted_run(config(**PPO, **word), gpus(8)) for word in words]
     assert [places(one) for one in made] == [
         ("colocate", "colocate", "colocate"),
         ("separate", "separate", "separate"),
         ("colocate", "colocate", "colocate"),
+        ("colocate", "colocate", "colocate"),
     ]
+    assert made[3] == made[0], "auto is the word that is meant where none is said"
+    with_staleness = fitted_run(config(placement="auto", rollout__max_staleness=1), gpus(8))
+    assert with_staleness.engine.placement == "separate", "auto asks the machine and the run"
     assert algorithm_of(made[1]).name == "ppo"
     assert fitted_run(made[1], gpus(8)) == made[1], "a resolved configuration comes back equal"
     assert places(fitted_run(config(**PPO, placement="separate"), LAPTOP)) == ("separate", "separate", "separate")
