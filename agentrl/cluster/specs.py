@@ -23,7 +23,7 @@ from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
-from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError, catch
+from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError
 from agentrl.records.folder import RunFolder
 from agentrl.roles import RoleReply
 from agentrl.roles.remote import Players
@@ -89,8 +89,8 @@ def check_visible(folder: Path) -> None:
 def check_marked(folder: Path, mark: str) -> None:
     """Raise ConfigError if this host sees no run folder, or another one than the driver has marked, such as a copy."""
     check_visible(folder)
-    found = catch(RunFolder(folder).mark.read_text)
-    if found.error is not None or found.value != mark:
+    file = RunFolder(folder).mark
+    if not file.is_file() or file.read_text() != mark:
         raise ConfigError(f"the machine {this_host()} has a folder {folder} of its own: {SHARE}")
 
 
