@@ -84,7 +84,7 @@ def test_a_run_with_every_role_on_another_host_and_an_evaluation_of_it(three: li
     evaluation = RunFolder(shared / "evaluation")
     placed = {"engine.nodes": "left", "engine.count": 1, "out": evaluation.path}
     words = [str(run.path), *(word for key, value in placed.items() for word in (f"--{key}", str(value)))]
-    head.run(*AGENTRL, "eval", *words, timeout_s=300.0)
+    head.run(*AGENTRL, "eval", *words, timeout_s=600.0)
     [record] = read_evaluations(evaluation)
     assert (record.tasks, record.samples, record.invalid, record.unanswered) == (2, 2, 0, 0)
     assert where(evaluation).items() >= {"engine 0": "left", "rollout worker 0": "head"}.items()
