@@ -25,7 +25,7 @@ from agentrl.cluster.workers import Fleets, Workers
 from agentrl.config.schema import POLICY, Config
 from agentrl.errors import RunError
 from agentrl.metrics.timer import PhaseTimer
-from agentrl.records.folder import RunFolder
+from agentrl.records.folder import RunFolder, marked
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
 from agentrl.roles import RoleReply
@@ -141,9 +141,10 @@ def _learners(
     *,
     learns: bool = True,
 ) -> Learners:
-    ranks = config.learner.ranks, config.critic.separate_ranks(config.learner)
+    ranks = (config.learner.ranks, config.critic.separate_ranks(config.learner)) if learns else (0, 0)
+    mark = marked(folder) if learns else ""
     policy, critic = (
-        [spec_of(config, model, folder.path, rank) for rank in range(number if learns else 0)]
+        [spec_of(config, model, folder.path, mark, rank) for rank in range(number)]
         for spec_of, number in zip((learner_spec, critic_spec), ranks, strict=True)
     )
     return Learners(cluster, policy, config.learner.start_timeout_s, scorers, critic)

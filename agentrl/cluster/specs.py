@@ -24,6 +24,7 @@ from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.engine.wire import Transport
 from agentrl.env import close_shared
 from agentrl.errors import ConfigError, EngineDiedError, LearnerDiedError, WorkerLostError
+from agentrl.records.folder import RunFolder
 from agentrl.roles import RoleReply
 from agentrl.roles.remote import Players
 from agentrl.roles.replies import ReplyFiles
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from agentrl.learner.policy_learner import PolicyLearner
     from agentrl.learner.scorers import SeparateScorers
     from agentrl.learner.spec import LearnerSpec
+
+
+SHARE = "put run folders and models on a file system that all machines of the cluster share (docs/scale-out.md)"
 
 
 def engine_spec(config: Config, model: Path, scratch: Path, engine_id: int) -> ActorSpec:
@@ -76,14 +80,18 @@ def make_engine(spec: VllmSpec, devices: Sequence[str] = ()) -> EngineServer:
     return EngineServer(VllmEngine(spec))
 
 
-def check_visible(*folders: Path) -> None:
-    """Raise ConfigError if this host does not see a folder of the run, or sees an empty one."""
-    for folder in folders:
-        if not (folder.is_dir() and any(folder.iterdir())):
-            raise ConfigError(
-                f"the machine {this_host()} does not see {folder}: put run folders and models on a file system that "
-                "all machines of the cluster share (docs/scale-out.md)"
-            )
+def check_visible(folder: Path) -> None:
+    """Raise ConfigError if this host does not see a folder, or sees an empty one."""
+    if not (folder.is_dir() and any(folder.iterdir())):
+        raise ConfigError(f"the machine {this_host()} does not see {folder}: {SHARE}")
+
+
+def check_marked(folder: Path, mark: str) -> None:
+    """Raise ConfigError if this host sees no run folder, or another one than the driver has marked, such as a copy."""
+    check_visible(folder)
+    file = RunFolder(folder).mark
+    if not file.is_file() or file.read_text() != mark:
+        raise ConfigError(f"the machine {this_host()} has a folder {folder} of its own: {SHARE}")
 
 
 def worker_spec(
@@ -197,18 +205,19 @@ def _judge_spec(keys: RewardModelKeys, timeout_s: float) -> RoleSpec:
     return RoleSpec(keys.name, role)
 
 
-def learner_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
-    """Specify a learner rank; its `make` takes the address and port where the ranks meet."""
-    return _torch_actor(
-        f"learner rank {rank}", make_learner, config, model, (staging, rank), Placement(config).rank(rank)
-    )
+def learner_spec(config: Config, model: Path, run: Path, mark: str, rank: int) -> ActorSpec:
+    """Specify a learner rank of the run in a folder that was `marked`.
+
+    Its `make` takes the address and port where the ranks meet.
+    """
+    place = Placement(config).rank(rank)
+    return _torch_actor(f"learner rank {rank}", make_learner, config, model, (run, mark, rank), place)
 
 
-def critic_spec(config: Config, model: Path, staging: Path, rank: int) -> ActorSpec:
-    """Specify a rank of a separate critic; its `make` takes the address and port where the ranks meet."""
-    return _torch_actor(
-        f"critic rank {rank}", make_critic, config, model, (staging, rank), Placement(config).critic(rank)
-    )
+def critic_spec(config: Config, model: Path, run: Path, mark: str, rank: int) -> ActorSpec:
+    """Specify a rank of a separate critic, as `learner_spec` does one of the policy."""
+    place = Placement(config).critic(rank)
+    return _torch_actor(f"critic rank {rank}", make_critic, config, model, (run, mark, rank), place)
 
 
 def scorers_spec(config: Config, model: Path) -> ActorSpec:
@@ -244,11 +253,13 @@ def make_scorers(config: Config, models: Models) -> SeparateScorers:
     return SeparateScorers(_learner_spec(config, models))
 
 
-def make_learner(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> PolicyLearner:
-    """Make a learner rank. Raises ConfigError if its host lacks the run folder or a model."""
+def make_learner(
+    config: Config, models: Models, run: Path, mark: str, rank: int, address: str, port: int
+) -> PolicyLearner:
+    """Make a learner rank. Raises ConfigError if its host lacks the run folder or the model."""
+    spec = _rank_spec(config, models, run, mark)
     from agentrl.learner.policy_learner import PolicyLearner
 
-    spec = _rank_spec(config, models, staging)
     if config.device == "cpu":
         return PolicyLearner(spec, rank, config.learner.ranks, address, port)
     from agentrl.cluster.gpu_learner import GpuLearner
@@ -259,24 +270,27 @@ def make_learner(config: Config, models: Models, staging: Path, rank: int, addre
     return GpuLearner(spec, rank, config.learner.ranks, address, port, route)
 
 
-def make_critic(config: Config, models: Models, staging: Path, rank: int, address: str, port: int) -> CriticLearner:
-    """Make a rank of a separate critic. Raises ConfigError if its host lacks the run folder or a model."""
+def make_critic(
+    config: Config, models: Models, run: Path, mark: str, rank: int, address: str, port: int
+) -> CriticLearner:
+    """Make a rank of a separate critic. Raises ConfigError if its host lacks the run folder or the model."""
+    spec = _rank_spec(config, models, run, mark)
     from agentrl.learner.critic_learner import CriticLearner
 
-    ranks = config.critic.separate_ranks(config.learner)
-    return CriticLearner(_rank_spec(config, models, staging), rank, ranks, address, port)
+    return CriticLearner(spec, rank, config.critic.separate_ranks(config.learner), address, port)
 
 
-def _rank_spec(config: Config, models: Models, staging: Path) -> LearnerSpec:
+def _rank_spec(config: Config, models: Models, run: Path, mark: str) -> LearnerSpec:
     """Prepare this process for a rank of a process group, and return its specification."""
-    check_visible(staging, models.policy)
+    check_marked(run, mark)
+    check_visible(models.policy)
     if interface := interface_of(node_address()):  # gloo would resolve the host's name, often to 127.0.1.1
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     from agentrl.learner.memory import keep_freed_memory
 
     if config.device == "cpu":
         keep_freed_memory()
-    return replace(_learner_spec(config, models), staging=staging)
+    return replace(_learner_spec(config, models), staging=run)
 
 
 def _learner_spec(config: Config, models: Models) -> LearnerSpec:

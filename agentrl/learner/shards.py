@@ -19,7 +19,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from agentrl.learner.checkpoint import SHARD_BYTES
+from agentrl.errors import LearnerError
+from agentrl.learner.checkpoint import CRITIC, SHARD_BYTES, STATE
 from agentrl.learner.tensor_parallel import Cut
 from agentrl.weights.staging import NamedTensor, tensor_groups
 
@@ -77,11 +78,30 @@ def named_state(shards: Iterable[Shard], state: OptimizerState) -> Iterator[Name
 
 
 def write(named: Iterable[NamedTensor], folder: Path, rank: int) -> None:
-    """Write the part of a rank, in files of about SHARD_BYTES; so much is in CPU memory at once."""
+    """Write the part of a rank, in files of about SHARD_BYTES, one of them also if the part is empty.
+
+    At most SHARD_BYTES are in CPU memory at once.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    save_file({}, _file(folder, rank, 0))
     for number, (group, _) in enumerate(tensor_groups(named, SHARD_BYTES)):
-        path = folder / f"rank-{rank:05}-{number:05}.safetensors"
-        save_file({name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}, path)
+        tensors = {name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}
+        save_file(tensors, _file(folder, rank, number))
+
+
+def refuse_incomplete(folder: Path, learner_ranks: int, critic_ranks: int) -> None:
+    """Raise LearnerError, which names them, unless this host sees the parts of so many ranks in a checkpoint."""
+    parts = (("learner", STATE, learner_ranks), ("critic", CRITIC, critic_ranks))
+    written = {f"{role} rank {rank}": _file(folder / part, rank, 0) for role, part, n in parts for rank in range(n)}
+    if lacking := [name for name, path in written.items() if not path.is_file()]:
+        raise LearnerError(
+            f"{folder} lacks the files of {', '.join(lacking)}, and no checkpoint is written: put the run folder on a "
+            "file system that all machines of the cluster share (docs/scale-out.md)"
+        )
+
+
+def _file(folder: Path, rank: int, number: int) -> Path:
+    return folder / f"rank-{rank:05}-{number:05}.safetensors"
 
 
 class StateFiles:

@@ -15,6 +15,7 @@ from agentrl.learner.checkpoint import Progress
 from agentrl.learner.critic import Critic
 from agentrl.learner.deepspeed import DeepSpeedModel
 from agentrl.learner.model import PackedModel
+from agentrl.learner.shards import refuse_incomplete
 from agentrl.learner.spec import LearnerSpec
 
 
@@ -36,7 +37,8 @@ class TrainingState:
 
         The folder gets its name when all ranks have written their part.
 
-        Raises LearnerError, and writes nothing, if a weight is not finite.
+        Raises LearnerError if a weight is not finite, before anything is written, or if the first rank does not see the
+        files of another one.
         """
         refuse_nonfinite([*self.policy.nonfinite(), *(self.critic.nonfinite() if self.critic else ())])
         is_first = dist.get_rank() == 0
@@ -49,8 +51,16 @@ class TrainingState:
             reference.save(self.reference, unfinished / checkpoint.STATE, is_first=is_first)
         dist.barrier()
         if is_first:
+            refuse_incomplete(unfinished, dist.get_world_size(), self._critic_ranks)
             checkpoint.commit(folder, Progress(updates, state))
         dist.barrier()
+
+    @property
+    def _critic_ranks(self) -> int:
+        """The ranks that have written a critic."""
+        if self.is_begun:
+            return self.spec.critic.separate_ranks(self.spec.learner)
+        return dist.get_world_size() if self.critic else 0
 
     def _write_models(self, folder: Path, *, is_first: bool) -> None:
         """Write the policy and its EMA as models, and the adapters as peft's files; every rank gathers them."""

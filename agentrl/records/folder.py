@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError, RunError, did_you_mean
+from agentrl.records.jsonl import write_atomic
 
 LOCK_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """The answers of file systems without locks, such as Lustre as it is often mounted: nothing can be checked there."""
@@ -38,6 +40,11 @@ class RunFolder:
     def lock(self) -> Path:
         """The lock of the process that drives the run; it contains the process's id."""
         return self.path / "driver.lock"
+
+    @property
+    def mark(self) -> Path:
+        """A random text of the last start, by which learner ranks tell this folder from a copy on their machine."""
+        return self.path / "driver.mark"
 
     @property
     def manifest(self) -> Path:
@@ -106,6 +113,13 @@ class RunFolder:
     def report(self) -> Path:
         """The report: one HTML file."""
         return self.path / "report.html"
+
+
+def marked(folder: RunFolder) -> str:
+    """Write a new mark into the folder, and return it: a process that reads it back sees this folder."""
+    text = secrets.token_hex(16)
+    write_atomic(folder.mark, text.encode())
+    return text
 
 
 def path_of(value: object, name: str) -> Path:

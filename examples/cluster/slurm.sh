@@ -8,6 +8,7 @@
 set -euo pipefail
 
 JOIN_S=120
+STORE_BYTES=${STORE_BYTES:-$((4 << 30))}  # of Ray's object store on each node: two buckets of weights and a batch
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
 
@@ -21,13 +22,14 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -f "$RAY_AUTH_TOKEN_PATH"' EXIT
 
 address=$(on "$head" hostname --all-ip-addresses | cut -d' ' -f1)
 export RAY_ADDRESS="$address:6379"
-on "$head" ray start --head --node-ip-address="$address" --port=6379 --include-dashboard=false --block >/dev/null &
+start() { on "$1" ray start --object-store-memory="$STORE_BYTES" --block "${@:2}" >/dev/null; }
+start "$head" --head --node-ip-address="$address" --port=6379 --include-dashboard=false &
 until [[ $(joined) -ge 1 ]]; do
   ((SECONDS < JOIN_S)) || { echo "Ray did not start on $head within $JOIN_S s" >&2; exit 1; }
   sleep 1
 done
 for node in "${nodes[@]:1}"; do
-  on "$node" ray start --address="$RAY_ADDRESS" --block >/dev/null &
+  start "$node" --address="$RAY_ADDRESS" &
 done
 until [[ $(joined) -ge ${#nodes[@]} ]]; do
   ((SECONDS < 2 * JOIN_S)) || { echo "not all of ${nodes[*]} joined Ray within $JOIN_S s" >&2; exit 1; }

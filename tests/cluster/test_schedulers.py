@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -58,13 +59,17 @@ def test_the_script_for_slurm_trains_over_the_nodes_of_a_job(shared: Path) -> No
     with hosts("node-1", "node-2") as found:
         commands = _scheduler(shared / "bin", found)
         path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = os.environ | {"PATH": path, "SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_ID": "7"}
-        words = ["bash", str(SCRIPT), "agentrl", "train", *flags(shared, "run", **{"engine.count": 2})]
+        job = {"SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_ID": "7", "STORE_BYTES": str(100 << 20)}
+        environment = os.environ | {"PATH": path} | job
+        trained = shlex.join(["agentrl", "train", *flags(shared, "run", **{"engine.count": 2})])
+        words = ["bash", str(SCRIPT), "bash", "-c", f"{trained} && ray status"]
         with (shared / "slurm.log").open("w") as log:  # no pipe: Ray, which ends with the hosts, would keep it open
             done = subprocess.run(
                 words, env=environment, cwd=shared, stdout=log, stderr=subprocess.STDOUT, timeout=400, check=False
             )
-    assert done.returncode == 0, (shared / "slurm.log").read_text()
+    said = (shared / "slurm.log").read_text()
+    assert done.returncode == 0, said
+    assert "/200.00MiB object_store_memory" in said, "of both nodes"
     folder = RunFolder(shared / "run")
     assert len(read_steps(folder)) == 3
     where = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}

@@ -10,14 +10,37 @@ from pathlib import Path
 import pytest
 
 from agentrl.cluster.processes import ProcessRegistry
-from agentrl.metrics.trackers import read_steps
+from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
+from agentrl.records.restarts import read_restarts
 from agentrl.report.summary import read
 from agentrl.weights.staging import staging_prefix
 from tests.cluster.hosts import Host, hosts, join_all
 from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, Command, flags
 
 pytestmark = NEEDS_HOSTS
+
+
+STORES = """
+import time
+import ray
+from ray._private.internal_api import node_stats
+
+def store(node):
+    return node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False).store_stats
+
+ray.init("auto", log_to_driver=False, configure_logging=False)
+nodes = {node["NodeManagerHostname"]: node for node in ray.nodes() if node["Alive"]}
+print(*sorted(name for name, node in nodes.items() if store(node).cumulative_created_bytes > 1 << 20))
+ends_at = time.monotonic() + 60
+while nodes and time.monotonic() < ends_at:
+    nodes = {name: node for name, node in nodes.items() if store(node).object_store_bytes_used}
+    time.sleep(0.02)
+print("still in use:", *sorted(nodes))
+"""
+
+OURS = ("ray::_", "VLLM::", "-m agentrl")
+"""What is in the command lines of a run's processes: those of Ray's actors, of engines and of the driver."""
 
 
 @pytest.fixture
@@ -40,7 +63,12 @@ def five() -> Iterator[list[Host]]:
         yield found
 
 
-def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) -> None:
+def where(run: RunFolder) -> dict[str, str]:
+    """The host of the last process of each role."""
+    return {process.role: process.host for process in ProcessRegistry(run.path).registered()}
+
+
+def test_a_run_with_every_role_on_another_host_and_an_evaluation_of_it(three: list[Host], shared: Path) -> None:
     head, *_ = three
     placed = {"engine.nodes": "right", "engine.count": 2, "learner.nodes": "left", "rollout.nodes": "head"}
     said = head.run(*AGENTRL, "train", *flags(shared, "run", **placed), timeout_s=600.0)
@@ -50,12 +78,21 @@ def test_a_run_with_every_role_on_another_host(three: list[Host], shared: Path) 
     assert summary is not None
     assert summary.conservation.holds
     assert [step.step for step in read_steps(run)] == [1, 2, 3]
-    where = {process.role: process.host for process in ProcessRegistry(run.path).registered()}
     roles = {"engine 0": "right", "engine 1": "right", "learner rank 0": "left", "rollout worker 0": "head"}
-    assert {role: where[role] for role in roles} == roles
+    assert where(run).items() >= roles.items()
+
+    evaluation = RunFolder(shared / "evaluation")
+    placed = {"engine.nodes": "left", "engine.count": 1, "out": evaluation.path}
+    words = [str(run.path), *(word for key, value in placed.items() for word in (f"--{key}", str(value)))]
+    head.run(*AGENTRL, "eval", *words, timeout_s=600.0)
+    [record] = read_evaluations(evaluation)
+    assert (record.tasks, record.samples, record.invalid, record.unanswered) == (2, 2, 0, 0)
+    assert where(evaluation).items() >= {"engine 0": "left", "rollout worker 0": "head"}.items()
+
     for host in three:
-        left = host.run("find", "/dev/shm", "-name", f"{staging_prefix(run.path)}*")
-        assert left == "", f"weights stay on {host.name}"
+        assert host.run("ls", "-A", "/dev/shm") == "", f"weights stay on {host.name}"
+        running = [line for line in host.run("ps", "-eo", "args=").splitlines() if not line.endswith("<defunct>")]
+        assert not [line for line in running if any(word in line for word in OURS)], host.name
 
 
 def test_what_a_killed_run_left_is_removed_on_every_host(three: list[Host], shared: Path) -> None:
@@ -80,7 +117,9 @@ def test_what_a_killed_run_left_is_removed_on_every_host(three: list[Host], shar
 
 
 def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], shared: Path) -> None:
-    head, *_ = three
+    """`left` has a folder of that name, such as a copy."""
+    head, left, _ = three
+    left.run("sh", "-c", "mkdir /tmp/home/run && touch /tmp/home/run/config.toml /tmp/home/run/driver.mark")
     words = flags(shared, "run", **{"learner.nodes": "left"})
     words[words.index("--out") + 1] = "/tmp/home/run"
     run = Command(head, shared / "unshared.log", ["train", *words])
@@ -88,20 +127,24 @@ def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], 
         assert run.end() == 2
     finally:
         run.close()
-    assert "the machine left does not see /tmp/home/run: put run folders and models on a file system" in run.said
+    assert "the machine left has a folder /tmp/home/run of its own: put run folders and models on a file" in run.said
 
 
 def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host], shared: Path) -> None:
     head, learner_1, learner_2, engine_1, engine_2 = five
     placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
+    placed |= {"rollout.nodes": "engine", "rollout.workers": 2}
     given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 50})
     folder = RunFolder(shared / "run")
     run = Command(head, shared / "run.log", ["train", *given])
     try:
         run.steps(3)
-        where = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
-        assert {where["learner rank 0"], where["learner rank 1"]} == {"learner-1", "learner-2"}
-        assert {where["engine 0"], where["engine 1"]} == {"engine-1", "engine-2"}
+        at = where(folder)
+        assert {at["learner rank 0"], at["learner rank 1"]} == {"learner-1", "learner-2"}
+        assert {at["engine 0"], at["engine 1"]} == {"engine-1", "engine-2"}
+        stores = head.run(sys.executable, "-c", STORES)
+        assert {at["learner rank 0"], "engine-1", "engine-2"} <= {*stores.splitlines()[0].split()}
+        assert stores.splitlines()[1:] == ["still in use:"], "objects stay after publications"
 
         engine_1.unplug()
         run.until(lambda: "is back" in run.said)
@@ -113,6 +156,11 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
         engine_2.kill()
         run.until(lambda: run.said.count("is back") >= before + 2)
         run.steps(2)
+        workers = ("rollout worker 0", "rollout worker 1")
+        lost = {one.process for one in read_restarts(folder) if one.why.startswith(f"{one.process} on engine-2: ")}
+        assert lost >= {*workers}
+        at = where(folder)
+        assert {at[worker] for worker in workers} == {"engine-1"}
 
         learner_2.kill()
         assert run.end() == 2, run.said

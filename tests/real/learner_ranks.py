@@ -190,6 +190,16 @@ def spoiled(job: Job, rank: int) -> list[tuple[str, list[str]]]:
     return out
 
 
+def apart(job: Job, rank: int) -> tuple[str, list[str]]:
+    """What saving says where each rank has a disk of its own, and which checkpoints are on it."""
+    [learner] = learners(job, rank)
+    disk = job.folder / f"disk-{rank}"
+    said = _said(lambda: learner.save(disk / "step-1"))
+    if said != "nothing":
+        torch.distributed.barrier()  # the other rank waits there for the name of the folder
+    return said, sorted(path.name for path in disk.iterdir())
+
+
 def forward_passes(job: Job, rank: int) -> list[int]:
     """The number of forward passes without a gradient that each learner makes for a batch."""
     out = []
@@ -499,6 +509,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
         silence,
         poison,
         spoiled,
+        apart,
         forward_passes,
         resume,
         other_layout,

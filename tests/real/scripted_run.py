@@ -26,7 +26,7 @@ from agentrl.config.models import Models
 from agentrl.config.schema import Config
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.metrics.timer import PhaseTimer
-from agentrl.records.folder import RunFolder
+from agentrl.records.folder import RunFolder, marked
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.training import setup
 from agentrl.types import Completion, EpisodeRequest, Prompt, Sampling, StepReport, Trajectory, Version
@@ -107,7 +107,8 @@ class Learners:
     host = node_address()
 
     def __init__(self, config: Config, model: Path, folder: Path, moments: Moments) -> None:
-        self._rank = make_learner(config, Models(model), folder, 0, LOOPBACK, free_port())
+        mark = marked(RunFolder(folder))
+        self._rank = make_learner(config, Models(model), folder, mark, 0, LOOPBACK, free_port())
         self._moments = moments
 
     async def score(self, batch: list[TrainSequence], columns: Sequence[Column], _: float) -> dict[Column, list[Array]]:

@@ -256,6 +256,14 @@ def test_no_checkpoint_is_written_from_weights_that_are_not_finite(model: Path, 
             assert files == []
 
 
+def test_no_checkpoint_is_written_without_the_files_of_a_rank(model: Path, tmp_path: Path):
+    (said, first), (_, other) = run("apart", tmp_path, spec(model, zero_stage=1), ranks=2)
+    assert said.startswith("LearnerError")
+    assert "lacks the files of learner rank 1" in said
+    assert "file system that all machines of the cluster share" in said
+    assert first == other == ["step-1.partial"]
+
+
 def test_old_logprobs_are_computed_only_where_they_are_read(model: Path, tmp_path: Path):
     big = {"micro_batch_tokens": 4096}  # one micro-batch in each update
     [made] = run(

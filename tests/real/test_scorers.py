@@ -19,7 +19,7 @@ from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess, separate_columns
 from agentrl.cluster.specs import learner_spec, scorers_spec
 from agentrl.config.schema import Config
-from agentrl.records.folder import RunFolder
+from agentrl.records.folder import RunFolder, marked
 from agentrl.records.restarts import Restarts, read_restarts
 from agentrl.training.credit import credited
 from agentrl.training.inputs import algorithm_of
@@ -74,7 +74,8 @@ async def learners(config: Config, model: Path, folder: Path) -> AsyncIterator[L
     cluster, restarts = Cluster("agentrl-test", ProcessRegistry(folder)), Restarts(RunFolder(folder), 1, lambda _: None)
     try:
         await cluster.ready(DEADLINE_S)
-        ranks = [learner_spec(config, model, folder, rank) for rank in range(RANKS)]
+        mark = marked(RunFolder(folder))
+        ranks = [learner_spec(config, model, folder, mark, rank) for rank in range(RANKS)]
         columns = separate_columns(config)
         scorers = (
             ScorerProcess(cluster, scorers_spec(config, model), columns, restarts, DEADLINE_S) if columns else None

@@ -9,7 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.optim import AdamW
 
-from agentrl.learner.shards import Shard, StateFiles, named_state, write
+from agentrl.errors import LearnerError
+from agentrl.learner.checkpoint import CRITIC, STATE
+from agentrl.learner.shards import Shard, StateFiles, named_state, refuse_incomplete, write
 
 SIZES = {"a": 7, "b": 4, "c": 1}
 
@@ -76,6 +78,23 @@ def test_a_checkpoint_without_the_file_of_a_rank_or_of_another_model_is_refused_
     (tmp_path / "rank-00001-00000.safetensors").unlink()
     with pytest.raises(ValueError, match="it has 4 of 7 elements of a"):
         StateFiles(tmp_path).check(SIZES)
+
+
+def test_a_checkpoint_is_refused_by_name_unless_every_rank_has_written_its_part(tmp_path: Path):
+    """With more ranks than elements some parts are empty."""
+    saved(tmp_path / STATE, 9)
+    saved(tmp_path / CRITIC, 2)
+    refuse_incomplete(tmp_path, 9, 2)
+    with pytest.raises(LearnerError, match=r"lacks the files of learner rank 9, learner rank 10, .* share"):
+        refuse_incomplete(tmp_path, 11, 0)
+    with pytest.raises(LearnerError, match=r"lacks the files of critic rank 2, and"):
+        refuse_incomplete(tmp_path, 9, 3)
+
+
+def test_a_rank_without_tensors_writes_a_file_too(tmp_path: Path):
+    write([], tmp_path / STATE, 0)
+    refuse_incomplete(tmp_path, 1, 0)
+    StateFiles(tmp_path / STATE).check({})
 
 
 def test_state_that_lacks_an_element_is_refused(tmp_path: Path):
