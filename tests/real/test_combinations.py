@@ -16,8 +16,8 @@ from verification.runs import _replay, combined
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-EACH_TIME = 3
-"""How many runs there are without `--long`: the first ones, which have 101 of the 151 pairs."""
+EACH_TIME = 2
+"""How many runs there are without `--long`: the first ones, which have 82 of the 151 pairs."""
 NUMBERS = [pytest.param(n, marks=[pytest.mark.long] * (n > EACH_TIME)) for n in range(1, len(runs()) + 1)]
 
 
