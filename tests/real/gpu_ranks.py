@@ -45,6 +45,7 @@ class Job:
     hang_s: float
     port: int
     folder: Path
+    mark: str
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def sends(job: Job, rank: int) -> list[Sent]:
     gpus = installed(patch, job.folder, ("GPU-0", "GPU-1", f"GPU-{ELSEWHERE}")[rank:])
     _compute_on_the_cpu(patch)
     models = Models(Path(job.config.model.name))
-    learner = cast(GpuLearner, specs.make_learner(job.config, models, job.folder, rank, "127.0.0.1", job.port))
+    learner = cast(
+        GpuLearner, specs.make_learner(job.config, models, job.folder, job.mark, rank, "127.0.0.1", job.port)
+    )
     out, team = list[Sent](), list[WorkerEngine]()
     for number, fault in enumerate(job.faults):
         if number == 0 or job.faults[number - 1]:

@@ -9,6 +9,7 @@ import pytest
 from agentrl.cluster.ray.actors import free_port
 from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
+from agentrl.records.folder import RunFolder, marked
 from tests.real.gpu_ranks import Fault, Job, Sent
 from tests.real.rank_processes import run_ranks
 from tests.tiny import tiny_model
@@ -41,7 +42,7 @@ def sent(folder: Path, placement: str, engines: int, workers: int, faults: tuple
         "engine.tensor_parallel": str(workers),
     }
     config = resolve_run(load(None, of_flags(flags.items())), GPUS)
-    job = Job(config, faults, DEADLINE_S, HANG_S, free_port(), folder)
+    job = Job(config, faults, DEADLINE_S, HANG_S, free_port(), folder, marked(RunFolder(folder)))
     found = run_ranks("tests.real.gpu_ranks", job, folder, RANKS, 360.0)
     assert None not in found, "a rank died"
     return found
