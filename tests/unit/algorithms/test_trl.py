@@ -1,4 +1,9 @@
-"""Advantages equal those of TRL 1.16.0 on one fixed batch."""
+"""Advantages equal those of TRL 1.16.0 on one fixed batch.
+
+TRL 1.16.0 has neither PPO nor a critic. Its distillation trains on the teacher's whole distribution, and agentrl's on
+the sampled tokens: test_distillation.py shows that the expected gradient is the same. With `scale_rewards="batch"` it
+divides by the deviation of rewards without their group means, which no algorithm of agentrl does.
+"""
 
 from __future__ import annotations
 
