@@ -124,8 +124,7 @@ class Workers:
         await asyncio.gather(*(self._notify(worker_id, method, *args) for worker_id in range(len(self._workers))))
 
     async def _notify(self, worker_id: int, method: str, *args: Any) -> None:
-        async with self._locks[worker_id]:  # a worker that is being started is called afterwards
-            worker = self._workers[worker_id]
+        worker = await self._ready(worker_id)
         try:
             await worker.call(method, *args, deadline_s=GRACE_S)
         except AgentRLError as error:
@@ -135,12 +134,17 @@ class Workers:
     async def _ask(self, turn: int, method: str, *args: Any, deadline_s: float) -> Any:
         """Call the worker whose turn it is, and replace it if it died or missed the deadline."""
         worker_id = turn % len(self._workers)
-        worker = self._workers[worker_id]
+        worker = await self._ready(worker_id)
         try:
             return await worker.call(method, *args, deadline_s=deadline_s)
         except (WorkerLostError, DeadlineError) as error:
             await self._replace(worker_id, worker, str(error))
             raise WorkerLostError(str(error)) from None
+
+    async def _ready(self, worker_id: int) -> ActorHandle:
+        """Return a worker once its start, if it is being replaced, has ended: Ray keeps no order of calls."""
+        async with self._locks[worker_id]:
+            return self._workers[worker_id]
 
     async def _replace(self, worker_id: int, dead: ActorHandle, why: str) -> None:
         async with self._locks[worker_id]:
