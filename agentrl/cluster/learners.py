@@ -14,7 +14,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess
-from agentrl.cluster.signals import together
+from agentrl.cluster.signals import side_by_side, together
 from agentrl.engine.protocol import Engine
 from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
@@ -177,13 +177,8 @@ def with_critic(policy: Sequence[StepReport], critic: Sequence[StepReport]) -> l
 
 async def _together(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Await all calls. A failure cancels the others: a rank that fails leaves them waiting in a collective."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
+    async with side_by_side(calls) as tasks:
         return await _results(tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:

@@ -6,9 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from socket import socketpair
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
@@ -42,9 +42,16 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all work, done side by side. The first failure cancels the rest, and is raised after it."""
+    async with side_by_side(work) as tasks:
+        return await asyncio.gather(*tasks)
+
+
+@asynccontextmanager
+async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[list[asyncio.Task[T]]]:
+    """Do all work while a block runs. What has not ended with the block is cancelled, and has ended after it."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        return await asyncio.gather(*tasks)
+        yield tasks
     finally:
         for task in tasks:
             task.cancel()

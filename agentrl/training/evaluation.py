@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import shutil
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from agentrl.cluster.signals import together
 from agentrl.env.rewards import passes
 from agentrl.errors import RunError, WorkerLostError
 from agentrl.metrics.statistics import pass_at_k_interval
@@ -87,7 +87,7 @@ class Evaluation:
         Raises RunError if no episode has a reward, or if other versions than `version` sampled any of them.
         """
         began = time.monotonic()
-        groups = await _gather([self._group(workers, group) for group in range(self.tasks)])
+        groups = await together([self._group(workers, group) for group in range(self.tasks)])
         trajectories = [trajectory for group in groups for trajectory in group]
         shutil.rmtree(folder, ignore_errors=True)  # from an earlier incarnation, whose weights were others
         store = TrajectoryStore(folder)
@@ -105,7 +105,7 @@ class Evaluation:
     async def _group(self, workers: Workers, group: int) -> Sequence[Trajectory]:
         """Return the samples of one task, with their group rewards if there are any."""
         samples = [SampleId(group, member) for member in range(self.samples)]
-        members = await _gather([self._one(workers, sample) for sample in samples])
+        members = await together([self._one(workers, sample) for sample in samples])
         if not self.task(group)[0].has_group_rewards:
             return members
         return await _retried(lambda _: workers.score_group(members), f"the group rewards of task {group}")
@@ -193,13 +193,3 @@ async def _retried(call: Callable[[int], Awaitable[T]], what: str) -> T:
         except WorkerLostError as error:
             last = error
     raise RunError(f"{what} was lost {ATTEMPTS} times: {last}") from last
-
-
-async def _gather(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results. The first failure cancels the rest and is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]

@@ -70,7 +70,6 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
 _CANCELLED = "they were cancelled just before; the caller's own error goes on"
 DROPPED: Allowed = {  # `gather(…, return_exceptions=True)` whose result is dropped
     "agentrl/cluster/engines.py": (1, _CANCELLED),
-    "agentrl/cluster/learners.py": (1, _CANCELLED),
     "agentrl/cluster/signals.py": (1, _CANCELLED),
     "agentrl/endpoint/calls.py": (1, _CANCELLED),
     "agentrl/hosting/host.py": (1, "the worker that would read them has closed the connection"),

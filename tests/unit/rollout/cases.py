@@ -119,13 +119,18 @@ class Timed(Chat):
     limits = Limits(max_turns=8, is_timed=True)
 
 
+def ranks(episodes: list[Episode]) -> list[float]:
+    """For each episode the number of those with a shorter answer."""
+    return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
+
+
 class Ranked(Chat):
     """Whose reward compares the members of a group."""
 
     @reward(weight=2.0, scope="group")
     async def rank(self, episodes: list[Episode]) -> list[float]:
         await self.trip("rank")
-        return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
+        return ranks(episodes)
 
 
 class RankedAgent(AgentEnv):
@@ -147,7 +152,7 @@ class RankedAgent(AgentEnv):
 
     @reward(weight=2.0, scope="group")
     def rank(self, episodes: list[Episode]) -> list[float]:
-        return [sum(len(other.text) < len(episode.text) for other in episodes) for episode in episodes]
+        return ranks(episodes)
 
 
 @dataclass
