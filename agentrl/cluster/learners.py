@@ -20,7 +20,7 @@ from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import StepReport, Version
 from agentrl.weights.staging import StagedBucket
 
-NOTICE_S = 5.0  # Ray may notice a dead process later than its peers do
+NOTICE_S = 75.0  # the peers of a rank notice its end at once, Ray that of its machine after about a minute
 
 
 class Ranks:
