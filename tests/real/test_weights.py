@@ -185,5 +185,6 @@ async def test_what_the_gpu_transfers_are_given_fits_vllm(trainer: Trainer) -> N
 
     source = Source(trainer.model.named_parameters, trainer.model.named_parameters)
     declared = [(meta.name, meta.dtype, meta.shape) for meta in source.metadata()]
+    source.begin()
     assert declared == [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source]
     assert isinstance(SyncClient([], asyncio.get_running_loop(), 1.0), VLLMWeightSyncClient)
