@@ -189,7 +189,7 @@ class ServedModel:
         return f"http://{host}:{port}"
 
     async def check(self) -> None:
-        """Raise AgentRLError if a batch has run for longer than a request may take."""
+        """Raise AgentRLError if the model scores nothing any more, or a batch runs for longer than a request may take."""
         self._server.check()
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from agentrl.errors import acatch
+from agentrl.errors import Caught, acatch
 from agentrl.reward_models.scorer import Ids, TextError
 
 _Waiting = tuple[Ids, "asyncio.Future[float | TextError]"]
@@ -37,6 +37,7 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._began: float | None = None
+        self.fault = ""  # why the model does not even score one token
 
     @property
     def queued(self) -> int:
@@ -77,17 +78,25 @@ class Batcher:
             thread.shutdown(wait=False, cancel_futures=True)
 
     async def _carry_out(self, batch: list[_Waiting], thread: ThreadPoolExecutor) -> None:
-        self._began = time.monotonic()
-        loop = asyncio.get_running_loop()
-        outcome = await acatch(loop.run_in_executor(thread, self._scores, [ids for ids, _ in batch]))
-        self._began = None
-        if outcome.error is not None and len(batch) > 1:  # one text fails no other
+        outcome = await self._outcome([ids for ids, _ in batch], thread)
+        if outcome.error is None:
+            self.fault = ""
+        elif len(batch) > 1:  # one text fails no other
             for item in batch:
                 if not item[1].done():
                     await self._carry_out([item], thread)
+        else:  # the text is at fault, or a GPU that computes nothing any more
+            probe = await self._outcome([batch[0][0][:1]], thread)
+            self.fault = str(_failure(probe.error)) if probe.error is not None else ""
         for index, (_, future) in enumerate(batch):
             if not future.done():
                 future.set_result(_failure(outcome.error) if outcome.error else _finite(outcome.value[index]))
+
+    async def _outcome(self, rows: list[Ids], thread: ThreadPoolExecutor) -> Caught:
+        self._began = time.monotonic()
+        outcome = await acatch(asyncio.get_running_loop().run_in_executor(thread, self._scores, rows))
+        self._began = None
+        return outcome
 
     def _next(self) -> list[_Waiting]:
         """Take the next batch from the queue, in order of arrival."""

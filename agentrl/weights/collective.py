@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import DeadlineError, WeightsError
+from agentrl.errors import DeadlineError, WeightsError, catch
 from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.staging import spec_of
 
 if TYPE_CHECKING:
     from vllm.distributed.weight_transfer.base import ParamMeta
+
+GRACE_S = 5.0
 
 Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 
@@ -82,16 +84,19 @@ class SyncClient:
             self.abort()
 
     def _outcome(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> BaseException | None:
-        async def together() -> None:
-            try:
-                async with asyncio.timeout(self.deadline_s):
-                    await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
-            except TimeoutError:
-                raise DeadlineError(
-                    f"{what}: {len(self._engines)} engines did not answer in {self.deadline_s:g} s"
-                ) from None
+        late = DeadlineError(f"{what}: {len(self._engines)} engines did not answer in {self.deadline_s:g} s")
 
-        return asyncio.run_coroutine_threadsafe(together(), self._loop).exception()
+        async def together() -> None:
+            async with asyncio.timeout(self.deadline_s):
+                await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
+
+        answers = asyncio.run_coroutine_threadsafe(together(), self._loop)
+        try:
+            error = answers.exception(self.deadline_s + GRACE_S)
+        except TimeoutError:  # the loop itself is blocked
+            answers.cancel()
+            return late
+        return late if isinstance(error, TimeoutError) else error
 
 
 @dataclass
@@ -171,20 +176,14 @@ class GpuSender:
             self.close()
             self._client, self._receivers = self._new_client(engines, deadline_s), receivers
         assert self._client is not None
-        client, is_done = self._client, False
+        client = self._client
         client.manifest, client.deadline_s = partial(self._source.manifest, version), deadline_s
         self._source.begin()
-        try:
-            if self._engine is None:
-                self._engine = self._connected(client, len(engines))
-            self._engine.send_weights()
-            is_done = client.error is None
-        finally:
-            if not is_done:
-                self.close()
-                self._source.drain()
-            if client.error is not None:
-                raise client.error
+        sent = catch(self._transfer, client, len(engines))
+        if (error := client.error or sent.error) is not None:
+            self.close()
+            self._source.drain()
+            raise error
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
@@ -192,6 +191,11 @@ class GpuSender:
             self._engine.shutdown()
         self._engine = self._client = None
         self._receivers = ()
+
+    def _transfer(self, client: SyncClient, engines: int) -> None:
+        if self._engine is None:
+            self._engine = self._connected(client, engines)
+        self._engine.send_weights()
 
     def _new_client(self, engines: Sequence[Engine], deadline_s: float) -> SyncClient:
         client = SyncClient(engines, self._loop, deadline_s, self._route.workers_per_engine)

@@ -87,6 +87,10 @@ def _imported(name: str, packages: tuple[str, ...]) -> Backend:
         raise UnavailableError(
             f"remote: {URL} is not set. Set {URL} and {TOKEN} to the address and token of the sandbox server"
         )
+    if "@" in os.environ[URL]:
+        raise UnavailableError(
+            f"remote: {URL} has a user name or password, which would be shown: leave them out. {TOKEN} is the token"
+        )
     backend = RemoteBackend(os.environ[URL], os.environ.get(TOKEN, ""), os.environ.get(CERTIFICATE, ""), packages)
     backend.check()
     return backend

@@ -217,6 +217,8 @@ class WorkerEngine:
         """The call of `load` in which its process dies, counted from 1."""
         self.hangs_in = ""
         """The call that it does not answer."""
+        self.blocks: threading.Event | None = None
+        """Where set, the call that it does not answer blocks the event loop until then."""
         self._threads = ThreadPoolExecutor(len(devices))
 
     async def init_transfer(self, info: dict[str, Any], deadline_s: float) -> None:
@@ -256,6 +258,8 @@ class WorkerEngine:
     async def _called(self, name: str) -> None:
         self.calls.append(name)
         if name == self.hangs_in:
+            if self.blocks is not None:
+                self.blocks.wait()
             await asyncio.Event().wait()
 
 

@@ -13,6 +13,7 @@ import torch
 
 from agentrl.errors import DeadlineError, EngineDiedError, WeightsError
 from agentrl.types import Version
+from agentrl.weights import collective
 from agentrl.weights.collective import GpuSender, Route, Source
 from tests.real.fake_gpus import Gpus, WorkerEngine, installed
 
@@ -165,6 +166,17 @@ def test_an_engine_that_answers_no_call_ends_the_send_of_every_rank_by_the_deadl
         send(sender, Version(0, 0), team, 0.5)
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the other rank waits in a gather"
+
+
+def test_a_blocked_event_loop_ends_the_send_too(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective, "GRACE_S", 0.1)
+    learner, team = Learner(), engines("nccl")
+    team[1].hangs_in, team[1].blocks = "start_update", threading.Event()
+    try:
+        with pytest.raises(DeadlineError, match=r"starting an update: 2 engines did not answer in 0\.2 s"):
+            send(learner.sender("nccl"), Version(0, 0), team, 0.2)
+    finally:
+        team[1].blocks.set()
 
 
 def test_after_a_failed_send_a_new_group_is_made_and_the_old_communicators_are_released(gpus: Gpus) -> None:

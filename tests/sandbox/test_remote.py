@@ -199,6 +199,7 @@ async def test_a_server_that_does_not_answer_or_not_to_this_token_is_refused_bef
         (url, "another-token-of-length", TOKEN),
         ("http://127.0.0.1:9", SECRET, r"no server answers at 'http://127\.0\.0\.1:9'"),
         ("sandboxes:8900", SECRET, "no server answers at 'sandboxes:8900'"),
+        ("http://me:mine@127.0.0.1:9", SECRET, rf"{URL} has a user name or password"),
     ):
         monkeypatch.setenv(URL, address)
         monkeypatch.setenv(TOKEN, token)

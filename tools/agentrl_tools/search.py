@@ -17,7 +17,7 @@ import httpx
 import re2
 
 from agentrl.env import BadCallError, as_unicode, json_lines, tool
-from agentrl.errors import DataError
+from agentrl.errors import ConfigError, DataError
 from agentrl_tools.errors import ServiceError
 from agentrl_tools.known_good import works
 from agentrl_tools.web import bounded, tls
@@ -140,6 +140,14 @@ class HttpSearch:
     timeout_s: float = 20.0
     max_bytes: int = 4_000_000
     known_good: str = "water"
+
+    def __post_init__(self) -> None:
+        """Refuse a URL with a user name or password. Raises ConfigError."""
+        if "@" in self.url.partition("://")[2].partition("/")[0]:
+            raise ConfigError(
+                "HttpSearch: the url has a user name or password, which a run would store with its settings: leave them "
+                "out. A retriever of your own can read them from the environment"
+            )
 
     async def find(self, query: str, k: int) -> list[Document]:
         """Query the service; BadCallError if the query itself is at fault, ServiceError if the service is."""

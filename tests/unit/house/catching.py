@@ -66,6 +66,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "tools/agentrl_tools/mcp/connection.py": "BadCallError or ServiceError, depending on who is at fault",
     "tools/agentrl_tools/mcp/server.py": "a call repeated on a new server shows who is at fault",
     "tools/agentrl_tools/workspace/pools.py": "a pool is closed after its event loop has ended",
+    "agentrl/weights/collective.py": "a send that failed is raised again once the other ranks have gathered their part",
 }
 _CANCELLED = "they were cancelled just before; the caller's own error goes on"
 DROPPED: Allowed = {  # `gather(…, return_exceptions=True)` whose result is dropped

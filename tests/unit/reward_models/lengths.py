@@ -19,12 +19,16 @@ NOW = BatchLimits(wait_s=0.0)
 
 @dataclass
 class Lengths:
-    """Scores a text by its length; "nan", "fail" and "long" do what they say, and a closed gate holds every batch."""
+    """Scores a text by its length; "nan", "fail" and "long" do what they say, a closed gate holds every batch.
+
+    After "break" it scores nothing any more, until it is mended.
+    """
 
     name: str = "lengths"
     gate: threading.Event = field(default_factory=threading.Event)
     batches: list[int] = field(default_factory=list)
     began: threading.Event = field(default_factory=threading.Event)
+    is_broken: bool = False
 
     def encode(self, given: str | Sequence[Message]) -> list[int]:
         text = given if isinstance(given, str) else str(given[-1]["content"])
@@ -37,6 +41,9 @@ class Lengths:
         self.began.set()
         assert self.gate.wait(30)
         texts = ["".join(map(chr, row)) for row in batch]
+        self.is_broken |= "break" in texts
+        if self.is_broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
         if "fail" in texts:
             raise RuntimeError("out of memory")
         return [float("nan") if text == "nan" else float(len(text)) for text in texts]

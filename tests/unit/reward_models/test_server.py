@@ -100,7 +100,7 @@ async def test_a_text_on_which_a_model_fails_is_an_error_of_that_text_alone() ->
             queued = (await client.get("/health")).json()["queued"]
         scorer.gate.set()
         _, failed, scored = await asyncio.gather(first, *together)
-    assert scorer.batches == [1, 2, 1, 1]
+    assert scorer.batches == [1, 2, 1, 1, 1], "both, each alone, and one token of the one that failed"
     assert scored.json()["scores"] == [2.0]
     assert failed.json() == {
         "scores": [None],
@@ -156,6 +156,21 @@ async def test_a_request_has_a_deadline_and_a_stuck_server_is_not_healthy() -> N
         while health.status_code == 200:
             health = await client.get("/health")
         assert error_of(health) == (503, "stuck")
+
+
+async def test_a_model_that_scores_nothing_any_more_is_not_healthy() -> None:
+    scorer = Lengths()
+    async with serving(scorer) as client:
+        await client.post("/v1/score", json={"inputs": ["fail"]})
+        assert (await client.get("/health")).status_code == 200, "it scores one token"
+        answer = (await client.post("/v1/score", json={"inputs": ["ab", "break"]})).json()
+        assert {error["type"] for error in answer["errors"]} == {"model_failed"}
+        health = await client.get("/health")
+        assert error_of(health) == (503, "stuck")
+        assert "device-side assert" in health.text
+        scorer.is_broken = False
+        await client.post("/v1/score", json={"inputs": ["fail"]})
+        assert (await client.get("/health")).status_code == 200
 
 
 async def test_only_the_token_admits_and_nothing_of_a_stranger_is_read() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.env import BadCallError
-from agentrl.errors import DataError
+from agentrl.errors import ConfigError, DataError
 from tests.unit.tools.web import web
 
 CORPUS = [
@@ -38,6 +38,14 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 async def titles(query: str, k: int = 3) -> list[str]:
     return [document.title for document in await Index(CORPUS).find(query, k)]
+
+
+@pytest.mark.parametrize("url", ["http://me:mine@127.0.0.1/s?q={query}", "https://key@127.0.0.1"])
+def test_a_url_with_a_password_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigError, match="a user name or password") as caught:
+        HttpSearch(url, "hits")
+    assert "mine" not in str(caught.value)
+    assert HttpSearch("http://127.0.0.1/@me?q={query}", "hits").url
 
 
 async def test_the_best_match_comes_first_and_a_title_counts_twice() -> None:
