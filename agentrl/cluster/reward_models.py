@@ -16,6 +16,7 @@ from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.ray.start import is_local
 from agentrl.cluster.signals import Stop, together
+from agentrl.config.machine import thread_variables
 from agentrl.config.models import tokenizer
 from agentrl.config.schema import Config, RewardModelKeys
 from agentrl.env.rewards import invalid
@@ -129,7 +130,7 @@ class RewardModels:
             f"reward model {keys.name}",
             make_served_model,
             (keys.model, self._token, config.reward.score_timeout_s, is_local()),
-            env={"OMP_NUM_THREADS": str(config.reward.threads), "TOKENIZERS_PARALLELISM": "false", **visible},
+            env={"TOKENIZERS_PARALLELISM": "false", **thread_variables(config.reward.threads), **visible},
             place=Placement(config).reward_model(config.reward.served.index(keys)),
         )
         return self._cluster.spawn(spec)
@@ -189,7 +190,7 @@ class ServedModel:
         return f"http://{host}:{port}"
 
     async def check(self) -> None:
-        """Raise AgentRLError if the model scores nothing any more, or a batch runs for longer than a request may take."""
+        """Raise AgentRLError if the model scores nothing any more, or a batch takes longer than a request may."""
         self._server.check()
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from agentrl.algorithms.base import RunShape
 from agentrl.cluster.placement import Place, Placement
 from agentrl.cluster.processes import this_host
 from agentrl.cluster.ray.actors import ActorSpec, interface_of, node_address
+from agentrl.config.machine import thread_variables
 from agentrl.config.models import Models, locate, other_models
 from agentrl.config.schema import POLICY, Config, RewardModelKeys, RoleKeys
 from agentrl.endpoint import Ask
@@ -231,12 +232,12 @@ def _torch_actor(
     """Specify a process of models of the learner; `make` takes the configuration, the models and `args`."""
     models = Models(model, **{role: locate(name) for role, name in other_models(config).items()})
     # Large tensors in huge pages: fewer page faults in an update on a CPU (docs/performance.md).
-    threads, huge_pages = str(config.learner.threads), {"THP_MEM_ALLOC_ENABLE": "1"}
+    threads, huge_pages = thread_variables(config.learner.threads), {"THP_MEM_ALLOC_ENABLE": "1"}
     return ActorSpec(
         name,
         make,
         (config, models, *args),
-        env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **huge_pages},
+        env={"TOKENIZERS_PARALLELISM": "false", **threads, **huge_pages},
         place=place,
         is_blocking=True,
         died=LearnerDiedError,

@@ -18,6 +18,8 @@ from agentrl.errors import ConfigError
 
 GIB = 2**30
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+SPINS = 2000
+"""How often a thread of libgomp looks for those it waits for before it sleeps; it takes less than 0.1 ms."""
 TRAP = ("torchvision", "torchaudio", "torchcodec")
 PACKAGES = (
     "torch",
@@ -156,6 +158,16 @@ def _cores() -> int:
         if len(words) == 2 and words[0] not in ("max", "-1"):
             cores = min(cores, max(1, math.ceil(int(words[0]) / int(words[1]))))
     return cores
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Return the environment variables of a process that computes on CPUs with so many threads.
+
+    By default a thread that waits looks 300,000 times, for some milliseconds in which no other process has its core.
+    Engines and the learner share cores, and work at the same time during a publication (docs/performance.md).
+    """
+    is_chosen = "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ
+    return {"OMP_NUM_THREADS": str(threads)} | ({} if is_chosen else {"GOMP_SPINCOUNT": str(SPINS)})
 
 
 def cpu_flags(cpuinfo: str) -> list[str]:

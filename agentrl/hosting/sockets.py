@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.http11 import Request, Response
 
+from agentrl.config.tokens import token_in
 from agentrl.env import close_shared
 from agentrl.errors import ConfigError, WorkerLostError
 from agentrl.hosting.channel import CLOSE_S, MAX_BYTES
@@ -86,9 +86,7 @@ class SocketConnection:
 
         Raises ConfigError if it refuses the worker, WorkerLostError if it does not answer.
         """
-        parts, token = Address.parse(address), os.environ.get(TOKEN, "")
-        if not token.isascii() or not token.isprintable():
-            raise ConfigError(f"{TOKEN} contains characters that no HTTP header can carry; write ASCII")
+        parts, token = Address.parse(address), token_in(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         until = time.monotonic() + patience_s
         while True:

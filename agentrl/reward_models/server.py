@@ -101,7 +101,7 @@ class RewardServer:
             raise overloaded(f"the queue of {self._limits.batch.max_queue} texts is full") from None
 
     def check(self) -> None:
-        """Raise AgentRLError if the model scores nothing any more, or a batch runs for longer than a request may take."""
+        """Raise AgentRLError if the model scores nothing any more, or a batch takes longer than a request may."""
         if self._batcher.fault:
             raise AgentRLError(f"the model does not even score one token: {self._batcher.fault}")
         if self._batcher.busy_s > self._limits.timeout_s:

@@ -145,8 +145,8 @@ class HttpSearch:
         """Refuse a URL with a user name or password. Raises ConfigError."""
         if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise ConfigError(
-                "HttpSearch: the url has a user name or password, which a run would store with its settings: leave them "
-                "out. A retriever of your own can read them from the environment"
+                "HttpSearch: the url has a user name or password, which a run would store with its settings: leave "
+                "them out. A retriever of your own can read them from the environment"
             )
 
     async def find(self, query: str, k: int) -> list[Document]:

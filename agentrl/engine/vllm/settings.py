@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from agentrl.config.embedded import cache_folder
-from agentrl.config.machine import cpu_flags
+from agentrl.config.machine import cpu_flags, thread_variables
 from agentrl.config.schema import EngineSection, LoraSection
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
         variables["HF_HUB_OFFLINE"] = "1"
     if spec.device == "cpu":
         threads = min(spec.engine.threads or len(cores), len(cores))
-        variables["OMP_NUM_THREADS"] = str(threads)
+        variables |= thread_variables(threads)
         if spec.engine.tensor_parallel <= 1:
             # The model then runs inside the EngineCore: one process less to start and to talk to.
             variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"

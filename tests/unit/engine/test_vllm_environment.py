@@ -25,9 +25,17 @@ def test_an_engine_computes_on_the_cores_it_may_use(threads: int, cores: int, ex
     assert environment(spec, range(cores))["OMP_NUM_THREADS"] == expected
 
 
+def test_threads_that_wait_sleep_soon_unless_the_user_has_said_how_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert environment(SPEC, range(2))["GOMP_SPINCOUNT"] == "2000"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert "GOMP_SPINCOUNT" not in environment(SPEC, range(2))
+
+
 def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:
     variables = environment(replace(SPEC, device="cuda"), range(8))
-    assert not {"OMP_NUM_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(variables)
+    assert not {"OMP_NUM_THREADS", "GOMP_SPINCOUNT", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(variables)
 
 
 def test_what_an_engine_compiles_is_kept_for_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
