@@ -40,9 +40,9 @@ END_S = 6.0
 class RewardModels:
     """All reward models of a run. `policy` is the folder of the model that is trained.
 
-    `ask` asks judges on engines. A served model that dies, or hangs for `reward.score_timeout_s`, is replaced, and its
-    requests are sent again, once: one that two servers in a row do not answer fails. More than `engine.restarts` deaths
-    stop the run.
+    `ask` asks judges on engines. A served model that dies, hangs for `reward.score_timeout_s`, or scores nothing any
+    more, is replaced, and its requests are sent again, once: one that two servers in a row do not answer fails. More
+    than `engine.restarts` deaths stop the run.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from agentrl.errors import ConfigError
 GIB = 2**30
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 SPINS = 2000
-"""How often a thread of libgomp looks for those it waits for before it sleeps; it takes less than 0.1 ms."""
+"""How often a thread of libgomp looks for those it waits for before it sleeps; it takes about 0.1 ms at most."""
 TRAP = ("torchvision", "torchaudio", "torchcodec")
 PACKAGES = (
     "torch",
@@ -166,8 +166,8 @@ def thread_variables(threads: int) -> dict[str, str]:
     By default a thread that waits looks 300,000 times, for some milliseconds in which no other process has its core.
     Engines and the learner share cores, and work at the same time during a publication (docs/performance.md).
     """
-    is_chosen = "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ
-    return {"OMP_NUM_THREADS": str(threads)} | ({} if is_chosen else {"GOMP_SPINCOUNT": str(SPINS)})
+    chosen = {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ}
+    return {"OMP_NUM_THREADS": str(threads)} | (chosen or {"GOMP_SPINCOUNT": str(SPINS)})
 
 
 def cpu_flags(cpuinfo: str) -> list[str]:

@@ -37,6 +37,7 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._began: float | None = None
+        self._known: Ids = ()  # a token that it has scored
         self.fault = ""  # why the model does not even score one token
 
     @property
@@ -80,13 +81,13 @@ class Batcher:
     async def _carry_out(self, batch: list[_Waiting], thread: ThreadPoolExecutor) -> None:
         outcome = await self._outcome([ids for ids, _ in batch], thread)
         if outcome.error is None:
-            self.fault = ""
+            self._known, self.fault = batch[0][0][:1], ""
         elif len(batch) > 1:  # one text fails no other
             for item in batch:
                 if not item[1].done():
                     await self._carry_out([item], thread)
         else:  # the text is at fault, or a GPU that computes nothing any more
-            probe = await self._outcome([batch[0][0][:1]], thread)
+            probe = await self._outcome([self._known or batch[0][0][:1]], thread)
             self.fault = str(_failure(probe.error)) if probe.error is not None else ""
         for index, (_, future) in enumerate(batch):
             if not future.done():
@@ -96,6 +97,8 @@ class Batcher:
         self._began = time.monotonic()
         outcome = await acatch(asyncio.get_running_loop().run_in_executor(thread, self._scores, rows))
         self._began = None
+        if outcome.error is not None:
+            outcome.error.__traceback__ = None  # its frames hold the memory of the failed pass
         return outcome
 
     def _next(self) -> list[_Waiting]:

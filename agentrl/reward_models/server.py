@@ -102,16 +102,23 @@ class RewardServer:
 
     def check(self) -> None:
         """Raise AgentRLError if the model scores nothing any more, or a batch takes longer than a request may."""
+        if self._fault:
+            raise AgentRLError(self._fault)
+
+    @property
+    def _fault(self) -> str:
+        """Why nothing is scored, "" if it is."""
         if self._batcher.fault:
-            raise AgentRLError(f"the model does not even score one token: {self._batcher.fault}")
-        if self._batcher.busy_s > self._limits.timeout_s:
-            raise AgentRLError(f"a batch has been running for {self._batcher.busy_s:.0f} s")
+            return f"the model does not even score one token: {self._batcher.fault}"
+        is_late = self._batcher.busy_s > self._limits.timeout_s
+        return f"a batch has been running for {self._batcher.busy_s:.0f} s" if is_late else ""
+
+    def _stuck(self) -> RequestError:
+        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", self._fault)
 
     def _health(self) -> dict[str, Any]:
-        try:
-            self.check()
-        except AgentRLError as error:
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", str(error)) from None
+        if self._fault:
+            raise self._stuck()
         return {"status": "ok", "model": self._scorer.name, "queued": self._batcher.queued}
 
     async def _score(self, body: bytes) -> dict[str, Any]:
@@ -142,6 +149,8 @@ class RewardServer:
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_many", reason)
         rows, errors = await asyncio.to_thread(self._encoded, inputs)
         found = dict(zip(rows, await self._batcher.score(list(rows.values())), strict=True))
+        if self._batcher.fault and any(isinstance(value, TextError) for value in found.values()):
+            raise self._stuck()
         scores = {index: value for index, value in found.items() if not isinstance(value, TextError)}
         errors |= {index: value for index, value in found.items() if isinstance(value, TextError)}
         return [scores.get(index) for index in range(len(inputs))], errors

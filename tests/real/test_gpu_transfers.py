@@ -173,8 +173,8 @@ def test_a_blocked_event_loop_ends_the_send_too(gpus: Gpus, monkeypatch: pytest.
     learner, team = Learner(), engines("nccl")
     team[1].hangs_in, team[1].blocks = "start_update", threading.Event()
     try:
-        with pytest.raises(DeadlineError, match=r"starting an update: 2 engines did not answer in 0\.2 s"):
-            send(learner.sender("nccl"), Version(0, 0), team, 0.2)
+        with pytest.raises(DeadlineError, match=r"starting an update: 2 engines did not answer in 0\.5 s"):
+            send(learner.sender("nccl"), Version(0, 0), team, 0.5)
     finally:
         team[1].blocks.set()
 

@@ -203,8 +203,9 @@ async def test_a_server_that_does_not_answer_or_not_to_this_token_is_refused_bef
     ):
         monkeypatch.setenv(URL, address)
         monkeypatch.setenv(TOKEN, token)
-        with pytest.raises(UnavailableError, match=printed):
+        with pytest.raises(UnavailableError, match=printed) as caught:
             await asyncio.to_thread(choose)
+        assert "mine" not in str(caught.value)
         [found] = [check for check in await asyncio.to_thread(checks) if check[0] == "sandbox"]
         assert not found[1]
 

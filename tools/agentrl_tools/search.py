@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import re2
@@ -143,7 +143,7 @@ class HttpSearch:
 
     def __post_init__(self) -> None:
         """Refuse a URL with a user name or password. Raises ConfigError."""
-        if "@" in self.url.partition("://")[2].partition("/")[0]:
+        if "@" in urlsplit(self.url).netloc:
             raise ConfigError(
                 "HttpSearch: the url has a user name or password, which a run would store with its settings: leave "
                 "them out. A retriever of your own can read them from the environment"

@@ -55,6 +55,18 @@ def test_a_rank_refuses_a_machine_that_has_no_run_folder_or_a_copy(
     assert f"has a folder {run.path} of its own" in refused(spec)
 
 
+@pytest.mark.parametrize("spec_of", [learner_spec, critic_spec])
+def test_the_threads_of_a_rank_do_not_wait_long_for_each_other(
+    run: RunFolder,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spec_of: Callable[[Config, Path, Path, str, int], ActorSpec],
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert spec_of(CONFIG, model, run.path, marked(run), 0).env["GOMP_SPINCOUNT"] == "2000"
+
+
 def test_a_rank_reads_the_mark_of_the_last_start(run: RunFolder, model: Path) -> None:
     spec = learner_spec(CONFIG, model, run.path, marked(run), 0)
     shutil.rmtree(model)

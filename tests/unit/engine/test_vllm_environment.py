@@ -29,8 +29,12 @@ def test_threads_that_wait_sleep_soon_unless_the_user_has_said_how_they_wait(mon
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     assert environment(SPEC, range(2))["GOMP_SPINCOUNT"] == "2000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert environment(SPEC, range(2))["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    assert "GOMP_SPINCOUNT" not in environment(SPEC, range(2))
+    variables = environment(SPEC, range(2))
+    assert (variables["OMP_WAIT_POLICY"], "GOMP_SPINCOUNT" in variables) == ("active", False)
 
 
 def test_a_gpu_engine_keeps_its_threads_and_executor_to_vllm() -> None:

@@ -19,9 +19,9 @@ NOW = BatchLimits(wait_s=0.0)
 
 @dataclass
 class Lengths:
-    """Scores a text by its length; "nan", "fail" and "long" do what they say, a closed gate holds every batch.
+    """Scores a text by its length; "nan", "fail" and "long" do what they say, and a closed gate holds every batch.
 
-    After "break" it scores nothing any more, until it is mended.
+    A text that begins with "~" fails. After "break" it scores nothing any more, until it is mended.
     """
 
     name: str = "lengths"
@@ -44,7 +44,7 @@ class Lengths:
         self.is_broken |= "break" in texts
         if self.is_broken:
             raise RuntimeError("CUDA error: device-side assert triggered")
-        if "fail" in texts:
+        if "fail" in texts or any(text.startswith("~") for text in texts):
             raise RuntimeError("out of memory")
         return [float("nan") if text == "nan" else float(len(text)) for text in texts]
 

@@ -163,14 +163,21 @@ async def test_a_model_that_scores_nothing_any_more_is_not_healthy() -> None:
     async with serving(scorer) as client:
         await client.post("/v1/score", json={"inputs": ["fail"]})
         assert (await client.get("/health")).status_code == 200, "it scores one token"
-        answer = (await client.post("/v1/score", json={"inputs": ["ab", "break"]})).json()
-        assert {error["type"] for error in answer["errors"]} == {"model_failed"}
+        for body in ({"inputs": ["ab", "break"]}, {"inputs": ["a"]}):
+            assert error_of(await client.post("/v1/score", json=body)) == (503, "stuck"), "another server may score it"
         health = await client.get("/health")
         assert error_of(health) == (503, "stuck")
         assert "device-side assert" in health.text
         scorer.is_broken = False
-        await client.post("/v1/score", json={"inputs": ["fail"]})
+        assert (await client.post("/v1/score", json={"inputs": ["fail"]})).json()["scores"] == [None]
         assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_text_whose_first_token_fails_alone_leaves_the_model_healthy() -> None:
+    async with serving() as client:
+        assert (await client.post("/v1/score", json={"inputs": ["ab"]})).json()["scores"] == [2.0]
+        assert (await client.post("/v1/score", json={"inputs": ["~b"]})).json()["scores"] == [None]
+        assert (await client.get("/health")).status_code == 200, "it scores the token of another text"
 
 
 async def test_only_the_token_admits_and_nothing_of_a_stranger_is_read() -> None:

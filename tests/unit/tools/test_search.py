@@ -45,7 +45,8 @@ def test_a_url_with_a_password_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigError, match="a user name or password") as caught:
         HttpSearch(url, "hits")
     assert "mine" not in str(caught.value)
-    assert HttpSearch("http://127.0.0.1/@me?q={query}", "hits").url
+    for fine in ("http://127.0.0.1/@me?q={query}", "http://127.0.0.1?mail=me@here&q={query}"):
+        assert HttpSearch(fine, "hits").url == fine
 
 
 async def test_the_best_match_comes_first_and_a_title_counts_twice() -> None:
