@@ -20,6 +20,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -331,6 +332,13 @@ async def rivals(pythons: dict[str, str], episodes: int) -> AsyncIterator[dict[s
         yield running
 
 
+def interpreter(name: str) -> str:
+    """Return the path of an interpreter. Raises ArgumentTypeError."""
+    if (found := shutil.which(name)) is None:
+        raise argparse.ArgumentTypeError(f"{name} cannot be run")
+    return str(Path(found).absolute())
+
+
 def check_rivals(pythons: dict[str, str]) -> None:
     """Raise SystemExit, and say what to do, if an interpreter lacks its library."""
     for module, python in pythons.items():
@@ -388,7 +396,10 @@ def main() -> None:
     parser.add_argument("--crowd", type=int, default=3000, help="episodes of the crowd; 0: none")
     for module, package in RIVALS.items():
         parser.add_argument(
-            f"--{module}", metavar="PYTHON", help=f"an interpreter with {package}; without, no such arm"
+            f"--{module}",
+            type=interpreter,
+            metavar="PYTHON",
+            help=f"an interpreter with {package}; without, no such arm",
         )
     args = parser.parse_args()
     pythons = {module: python for module in RIVALS if (python := getattr(args, module))}
