@@ -55,16 +55,20 @@ def rehearse(algorithm: Algorithm) -> None:
     rewards = np.linspace(0, 1, algorithm.run.group_size).tolist()
     groups = [by_hand(rewards, columns=needs.columns, greedy=needs.greedy) for _ in range(GROUPS)]
     error = catch(assign, trial, groups).error
-    if error is not None and _is_mistake(error):
+    if error is not None and _is_mistake(error, trial):
         raise ConfigError(f"{error} (found with samples made by hand, before the run)") from error
 
 
-def _is_mistake(error: Exception) -> bool:
+def _is_mistake(error: Exception, algorithm: Algorithm) -> bool:
     """Return whether an error does not depend on the episodes: unusable credit or keys, an unknown name or attribute.
 
-    An attribute that a `Sample` lacks is one too, and so is a change of what credit may only read.
+    An attribute that a `Sample` lacks is one too, and so is a change of what credit may only read, a call with other
+    arguments, and a sample, a method or the keys where something else is needed.
     """
     cause = error.__cause__
+    if isinstance(cause, TypeError):
+        ours = (f"'{kind}'" for kind in (Sample.__name__, "method", type(algorithm.config).__name__))
+        return any(part in str(cause) for part in (*ours, "() takes ", "() missing ", "() got an unexpected "))
     if isinstance(cause, AttributeError):
         return cause.obj is not None or str(cause).startswith(f"{Sample.__name__!r} object")
     if isinstance(cause, ValueError) and "read-only" in str(cause):

@@ -40,6 +40,10 @@ MISTAKES = [
     (f"{EACH}sample.weights = [float('nan')] * len(sample)\n", "weights of sample 0-0 are not finite (found"),
     (f"{CREDIT}        groups[0].remove(groups[0][0])\n", "credit failed: AttributeError: .*'remove'.* (mine.py:6)"),
     (f"{EACH}sample.advantages = 1.0\n", "advantages of sample 0-0 have the shape (), not (6,)"),
+    (f"{EACH}sample.advantages = sample.rewards - 1\n", "credit failed: TypeError: .*'method' and 'int' (mine.py:7)"),
+    (f"{EACH}sample.rewards('exact')\n", "credit failed: TypeError: .*takes 1 positional argument .* (mine.py:7)"),
+    (f"{EACH}self.config['kl_coef']\n", "credit failed: TypeError: .*is not subscriptable (mine.py:7)"),
+    (f"{EACH}sum(sample)\n", "credit failed: TypeError: 'Sample' object is not iterable (mine.py:7)"),
     (f"{EACH}sample.column('old')\n", "the column 'old' was not computed: add it to the algorithm's needs.columns"),
     (f"{CREDIT}        return [[1.0]]\n", "credit (mine.py:5) returned list: set the attributes, and return nothing"),
     (CREDIT.replace("groups", "groups, extra") + "        pass\n", "credit (mine.py:5) is called with one argument"),
@@ -60,6 +64,8 @@ def test_what_may_depend_on_real_episodes_is_refused_only_when_a_batch_meets_it(
     (tmp_path / "mine.py").write_text(text)
     rule = make_algorithm(AlgorithmSection(name=str(tmp_path / "mine.py")))
     rehearse(rule)
+    (tmp_path / "other.py").write_text(f"{EACH}sample.trajectory.signals[0].evidence + 1\n")
+    rehearse(make_algorithm(AlgorithmSection(name=str(tmp_path / "other.py"))))
     with pytest.raises(AlgorithmError, match=r"^Mine: credit failed: KeyError: 'exact' \(mine\.py:7\)$"):
         assign(rule, [by_hand([1.0, 0.0])])
 
