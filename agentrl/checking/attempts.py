@@ -28,16 +28,15 @@ Answers = Callable[[Env, Task, list[Task]], Policy]
 
 @dataclass(frozen=True)
 class Earned:
-    """What an attempt at a task earns, and whether that counts as solved."""
+    """What an attempt at a task earns, and whether that counts as solved.
+
+    Where `max_reward` says what a solution earns, an attempt that earns nothing has solved nothing, whatever `success`
+    says: both players of a game keep to the rules, but neither is better than the other.
+    """
 
     task: Task
     reward: float
     is_solved: bool
-
-
-def saying(text: str) -> Policy:
-    """Answer every turn with the same text."""
-    return lambda _: text
 
 
 async def attempt(subject: Subject, task: Task, policy: Policy, settings: EpisodeSettings = SETTINGS) -> Trajectory:
@@ -53,7 +52,8 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
     played = await attempt(subject, task, policy)
     faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
     if not (played.error or faults):
-        return Earned(task, played.reward, is_solved(played))
+        pays = subject.make().max_reward is None or played.reward > ROUNDING
+        return Earned(task, played.reward, pays and is_solved(played))
     if played.stop_reason is StopReason.DEADLINE:
         raise UncheckedError(
             f"{what} at task {task.id!r} ({task.split}) did not end within {SETTINGS.episode_timeout_s:g} s: "

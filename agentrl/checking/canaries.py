@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from agentrl.checking.attempts import CHANCE, Answers, check_floor, saying
+from agentrl.checking.attempts import CHANCE, Answers, check_floor
 from agentrl.checking.check import Check, Level, SkippedError, Subject
 from agentrl.env.base import Env, Policy
-from agentrl.env.policies import NOISE, TOOL_CALL, solution_of, turn_of
+from agentrl.env.policies import NOISE, TOOL_CALL, echo, saying, solution_of, turn_of
 from agentrl.env.tasks import Task
 from agentrl.env.tools import tools_of
 from agentrl.errors import catch
@@ -27,9 +27,9 @@ reward = 1.0"""
 BLANKS = {"an empty answer": "", "a space": " ", "two line breaks": "\n\n"}
 
 
-def echo(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001 (the signature of Answers)
+def echoing(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001 (the signature of Answers)
     """Repeat the last message."""
-    return lambda messages: text_of(messages[-1]) if messages else ""
+    return echo
 
 
 def prompt(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
@@ -87,7 +87,7 @@ def broken_call(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG
 POSSIBLE = ("echo", "prompt", "noise", "flooding", "injected-verdict", "broken-call")
 """Checks whose text may be the right answer of some task by chance; silence is none."""
 FLOORED: tuple[tuple[str, Answers, str, str], ...] = (
-    ("echo", echo, "an echo of the last message", "Read the answer after a marker, or compare it as a whole."),
+    ("echo", echoing, "an echo of the last message", "Read the answer after a marker, or compare it as a whole."),
     ("prompt", prompt, "the whole prompt", "Read the answer after a marker, or compare it as a whole."),
     ("noise", noise, "noise", "Return 0, and never raise, for text that is no answer."),
     ("flooding", flooding, "a flood of answers", "Accept one answer: the last one that is marked, or the whole text."),

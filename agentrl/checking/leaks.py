@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from agentrl.checking.attempts import earned, saying
+from agentrl.checking.attempts import earned
 from agentrl.checking.check import TASKS, FailedError, Subject
 from agentrl.env.base import Policy
 from agentrl.env.driver.driver import EnvDriver
+from agentrl.env.policies import saying
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.types import Message, text_of

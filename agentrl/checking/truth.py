@@ -7,6 +7,7 @@ import asyncio
 from agentrl.checking import canaries, probe
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
+from agentrl.env.adapter import Adapter
 from agentrl.env.base import Env
 from agentrl.env.comparison import difference
 from agentrl.env.testing.checks import check_canaries, check_oracle
@@ -19,6 +20,11 @@ DAY_S = 86_400.0
 
 async def oracle(subject: Subject) -> str:
     """Check that the oracle solves every sampled task."""
+    if issubclass(subject.env_class, Adapter) and subject.env_class.oracle is Env.oracle:
+        raise FailedError(
+            f"its library does not tell solutions, so that nothing shows whether they are rewarded: to check that, write "
+            f"oracle(task) in a class that derives from agentrl.env.resolve({subject.name!r})"
+        )
     await check_oracle(subject.make, tasks=TASKS)
     return ""
 
@@ -64,7 +70,7 @@ async def process(subject: Subject) -> str:
 CHECKS = (
     Check(
         "oracle", Level.TRUTH, "Does the oracle solve every sampled task?",
-        "Write oracle(task), and make the verifier accept what it returns with a reward of 1.", oracle,
+        "Write oracle(task), and make the verifier accept what it returns with the reward `max_reward`.", oracle,
     ),
     Check(
         "canaries", Level.TRUTH, "Do the environment's own canaries earn nothing?",

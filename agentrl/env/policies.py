@@ -10,12 +10,22 @@ from agentrl.env.messages import is_turn, short, tool_call_fault
 from agentrl.env.tasks import Task
 from agentrl.errors import EnvError
 from agentrl.plugins.tracebacks import defined_at
-from agentrl.types import Message
+from agentrl.types import Message, text_of
 
 SILENCE = ""
 TOOL_CALL = "<tool_call>"
 NOISE = "Zrgh ¿qvx? blorp — “unsinn” ~~ 无意义 \\ {[(< wub; %%s {} \u200b nul\x00 xyzzy"
 CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
+
+
+def saying(text: str) -> Policy:
+    """Answer every turn with the same text."""
+    return lambda _: text
+
+
+def echo(messages: Sequence[Message]) -> str:
+    """Repeat the last message."""
+    return text_of(messages[-1]) if messages else SILENCE
 
 
 def solution_of(env: Env, task: Task) -> Policy | None:

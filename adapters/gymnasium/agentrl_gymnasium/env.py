@@ -32,7 +32,7 @@ from agentrl.env import (
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.types import ToolCall, ToolSpec
 from agentrl_gymnasium.games import Game, action_numbers, game_of, is_sayable, settings_of, shown
-from agentrl_gymnasium.planning import planned
+from agentrl_gymnasium.planning import best_ending, planned
 
 WORD: Any = re2.compile(r"[\pL\pN_]+")
 TEST_TASKS = 100
@@ -53,6 +53,7 @@ class Gymnasium(Adapter):
     Config = GymnasiumConfig
     config: GymnasiumConfig
     limits = Limits(max_turns=30)
+    max_reward = None
     game: ClassVar[Game]
     numbers: ClassVar[dict[str, int]]
     """The actions of the game by name."""
@@ -97,6 +98,7 @@ class Gymnasium(Adapter):
         """Reset the game with the task's seed, and describe it."""
         state = ctx.state
         state.env, state.total, state.steps, state.seen, state.is_over = self._made(), 0.0, 0, 0, False
+        state.ending = None
         observation, _ = state.env.reset(seed=task.data)
         text = (
             f"{self.config.rules or self.game.rules}\n{self._request()}\n\n{shown(state.env, self.game, observation)}"
@@ -120,13 +122,21 @@ class Gymnasium(Adapter):
         """Return the sum of the game's rewards, and of `unreadable` for each turn without an action."""
         return float(ctx.state.total)
 
+    def success(self, ctx: Context) -> bool:
+        """Return whether the game came to its best end; without known transitions, to one that pays."""
+        ending: float | None = ctx.state.ending
+        if ending is None:
+            return False
+        table = getattr(ctx.state.env.unwrapped, "P", None)
+        return ending > 0 if table is None else ending >= best_ending(table)
+
     def teardown(self, ctx: Context) -> None:
         """Close the game."""
         if env := getattr(ctx.state, "env", None):
             env.close()
 
     def oracle(self, task: Task) -> Policy | None:
-        """Return the best actions, for a game whose transitions are known."""
+        """Return the best actions in the game of this seed, for a game whose transitions are known."""
         env = self._made()
         if not hasattr(env.unwrapped, "P"):
             return None
@@ -159,6 +169,7 @@ class Gymnasium(Adapter):
         state.total += float(paid)
         state.steps += 1
         state.is_over = bool(terminated or truncated)
+        state.ending = float(paid) if terminated else None
         return shown(state.env, self.game, observation)
 
 

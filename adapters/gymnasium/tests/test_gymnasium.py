@@ -56,6 +56,33 @@ def test_the_oracle_plays_the_best_game(name: str, earned: float) -> None:
     assert max(rest) == -30.0
 
 
+@pytest.mark.parametrize("tool", [False, True])
+@pytest.mark.parametrize(
+    "name", ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v4"]
+)
+async def test_the_oracle_knows_how_the_ice_will_slip_and_solves_every_game(name: str, tool: bool) -> None:
+    await testing.check_oracle(lambda: make_env(f"gym:{name}", tool=tool, turns=60), tasks=8)
+
+
+def test_a_game_is_solved_by_its_best_end_alone() -> None:
+    firm = make_env("gym:FrozenLake-v1", **FIRM)
+    cliff, cards = make_env("gym:CliffWalking-v1"), make_env("gym:Blackjack-v1")
+
+    def success(env: Env, turns: list[str], seed: int = 1) -> tuple[float, bool]:
+        [episode] = play(env, turns, split="test", index=seed // 2)
+        assert episode.success is not None
+        return episode.reward, bool(episode.success.value)
+
+    assert success(firm, ["right", "down"]) == (0.0, False)  # a hole
+    assert success(firm, ["left"] * 30) == (0.0, False)  # unfinished
+    assert success(firm, ["down", "down", "right", "right", "down", "right"]) == (1.0, True)
+    assert success(cliff, ["right"] + ["up"] * 29) == (-129.0, False)
+    assert success(cliff, ["up", *["right"] * 11, "down"]) == (-13.0, True)
+    for index in range(20):
+        reward, solved = success(cards, ["stick"], seed=2 * index + 1)
+        assert solved == (reward > 0)
+
+
 def test_the_return_is_that_of_the_game_itself() -> None:
     turns = ["south", "west", "north", "pickup", "east", "5"]
     [episode] = play(make_env("gym:Taxi-v4", turns=6), turns, split="test", index=3)

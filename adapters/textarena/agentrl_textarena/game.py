@@ -56,6 +56,11 @@ class Game:
         rewards, _ = self._alone(self._game.close)
         return {int(seat): float(value) for seat, value in (rewards or {}).items()}
 
+    def is_played_out(self) -> bool:
+        """Return whether the game has ended, and by its rules: no player made a move that it does not allow."""
+        _, players = self._alone(self._game.close)
+        return self.is_over and not any(player.get("invalid_move") for player in players.values())
+
     @staticmethod
     def _made(name: str, seed: int, settings: Mapping[str, Any], players: int) -> Any:
         game = textarena.make(name + RAW, **settings)

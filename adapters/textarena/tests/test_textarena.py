@@ -111,6 +111,20 @@ def test_a_player_that_breaks_the_rules_loses_and_an_unfinished_game_pays_nobody
     assert short.is_valid
 
 
+def test_self_play_is_solved_by_a_game_that_is_played_out_by_the_rules() -> None:
+    def success(name: str, moves: list[str], **options: int) -> bool:
+        [episode] = play(make_env(f"textarena:TicTacToe-v0{name}", **options), moves)
+        assert episode.success is not None
+        return bool(episode.success.value)
+
+    assert success("", CROSS_WINS)
+    assert not success("", ["[0]", "[0]", "[0]"])
+    assert not success("", CROSS_WINS, turns=3)
+    # The first seat of task 0 is the policy's. The stand-in for the opponent takes the last free square.
+    assert success("+opponent", ["[0]", "[1]", "[2]"])
+    assert not success("+opponent", ["[0]", "[0]", "[0]"])
+
+
 @pytest.mark.parametrize(("index", "seat"), [(0, "player 0"), (1, "player 1")])
 def test_an_opponent_has_the_other_seat_and_is_not_trained(index: int, seat: str) -> None:
     replies = iter(CROSS_WINS[1 - index :: 2])

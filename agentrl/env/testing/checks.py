@@ -17,7 +17,7 @@ from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
-from agentrl.env.policies import canaries_of, oracle_of, player_of
+from agentrl.env.policies import NOISE, canaries_of, echo, oracle_of, player_of, saying, solution_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.blocking import run_in_thread
 from agentrl.env.testing.cancellation import cancel_everywhere, described
@@ -104,16 +104,21 @@ async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of) ->
         pass
 
 
-async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float = 1.0) -> None:
+async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = None) -> None:
     """Assert that the oracle of every sampled task earns at least `least`, up to rounding, and that it is a success.
 
-    It plays in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
+    `least` is the environment's `max_reward` by default; if that is None too, any valid reward will do. The oracle plays
+    in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
     """
+    least = make().max_reward if least is None else least
     for task in await _sampled(make, tasks):
         episode = await _played(make, task, oracle_of(make(), task))
-        assert episode.reward >= least or _is_close(episode.reward, least), (
-            f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
-        )
+        if least is None:
+            assert not _why(episode), f"the oracle of {_named(task)} is not scored{_why(episode)}"
+        else:
+            assert episode.reward >= least or _is_close(episode.reward, least), (
+                f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
+            )
         _check_success(episode, f"the oracle of {_named(task)}", expected=True)
 
 
@@ -133,8 +138,10 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
-    """Return the oracle and the canaries of a task, and a policy of empty turns."""
-    return [player_of(env, task), *canaries_of(env, task).values(), []]
+    """Return the oracle and the canaries of a task, and a policy of empty turns; without an oracle noise and an echo."""
+    solution = solution_of(env, task)
+    players = [saying(NOISE), echo] if solution is None else [solution]
+    return [*players, *canaries_of(env, task).values(), []]
 
 
 async def check_concurrent(

@@ -12,12 +12,13 @@ from agentrl.checking.running import run_checks
 
 QUICK = {check.name for check in CHECKS if check.level in (Level.CONTRACT, Level.TRUTH)} | {"twins", "state"}
 FEW = {"definition", "oracle", "canaries", "empty", "flooding", "leak"}
-"""What runs where each check takes seconds to generate the tasks, or to plan for each task."""
+"""What runs where each check takes seconds to generate the tasks."""
 ADAPTED: dict[str, tuple[str, dict[str, Any], set[str], set[str]]] = {
-    "gymnasium": ("gym:FrozenLake-v1", {"turns": 10}, FEW - {"flooding"}, {"oracle"}),
-    "gymnasium, not slippery": ("gym:FrozenLake-v1", {"turns": 10, "is_slippery": False}, QUICK, set()),
+    "gymnasium": ("gym:FrozenLake-v1", {}, QUICK, set()),
+    "gymnasium, negative rewards": ("gym:CliffWalking-v1", {"turns": 15}, QUICK, set()),
     "reasoning_gym": ("rg:leg_counting", {"size": 50}, FEW, set()),
-    "textarena": ("textarena:Mastermind-v0", {"turns": 10}, QUICK, {"oracle", "echo", "prompt", "state"}),
+    "textarena": ("textarena:Mastermind-v0", {"turns": 10}, QUICK, {"oracle", "echo", "prompt"}),
+    "textarena, self-play": ("textarena:TicTacToe-v0", {}, QUICK, {"oracle"}),
 }
 """By the module that is wrapped: an environment, its options, the checks to run, and those that it fails."""
 

@@ -142,6 +142,10 @@ REFUSED = {
     ),
     "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "@reward teardown is reserved"),
     "a tool over a setting": ("@tool\ndef limits(self): return 1", "@tool limits is reserved"),
+    "a maximum that is text": ("max_reward = '1'", "max_reward is '1'; write a finite number, or None$"),
+    "a maximum without an end": ("max_reward = float('inf')", "max_reward is inf; write a finite number, or None$"),
+    "a maximum that is true": ("max_reward = True", "max_reward is True; write a finite number, or None$"),
+    "no maximum and no success": ("max_reward = None", r"max_reward is None, .*: write success\(ctx\)$"),
     "a tool named config": ("@tool\ndef config(self): return 1", "@tool config is reserved"),
     "a shared named ctx": ("@shared\ndef ctx(self): return 1", "@shared ctx is reserved"),
     "a method named code": (
@@ -228,6 +232,7 @@ HIDING = {
     "code": ("", "reserved"),
     "limits": (9, r"limits is 9; write limits = Limits"),
     "blocking": ("no", "blocking is 'no'"),
+    "max_reward": (None, r"max_reward is None, so that the reward does not say what is solved: write success\(ctx\)"),
 }
 METHODS = ("__init__", "setup", "look", "respond", "right", "teardown")
 

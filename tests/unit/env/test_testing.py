@@ -260,6 +260,59 @@ async def test_without_an_oracle_noise_plays_what_needs_no_solution() -> None:
         await check_oracle(Unsolved)
 
 
+async def test_an_oracle_earns_the_most_that_the_class_says_or_solves_the_task() -> None:
+    class Scaled(Sums):
+        max_reward = 20.0
+
+        @reward
+        def right(self, ctx: Context) -> float:
+            return 20.0 * Sums.right(self, ctx)
+
+    class Costly(Sums):
+        max_reward = None
+
+        @reward
+        def right(self, ctx: Context) -> float:
+            return Sums.right(self, ctx) - 3.0
+
+        def success(self, ctx: Context) -> bool:
+            return self.right(ctx) == -2.0
+
+    class Lazy(Scaled):
+        @reward
+        def right(self, ctx: Context) -> float:
+            return Sums.right(self, ctx)
+
+    class Unscored(Costly):
+        @reward
+        def right(self, ctx: Context) -> Any:
+            return None
+
+    await check_oracle(Scaled)
+    await check_oracle(Costly)
+    await check_oracle(Lazy, least=1.0)
+    for env, says in ((Lazy, r"earns 1\.0, not 20\.0"), (Unscored, "is not scored .*right: returned None")):
+        with pytest.raises(AssertionError, match=f"the oracle of task 'train-0' .*{says}"):
+            await check_oracle(env)
+    Costly.oracle = lambda *_: ["I do not know"]  # type: ignore[method-assign]
+    with pytest.raises(AssertionError, match=r"earns -3, and its success is False"):
+        await check_oracle(Costly)
+
+
+async def test_without_an_oracle_an_echo_may_show_that_episodes_share_state() -> None:
+    class Parrot(Sums):
+        oracle = Env.oracle
+
+        @reward
+        def right(self, ctx: Context) -> float:
+            return float("?" in ctx.text)
+
+        def canaries(self, task: Task) -> dict[str, Policy]:
+            return {}
+
+    await check_concurrent(Parrot, 6)
+
+
 async def test_a_task_that_is_left_is_a_leak() -> None:
     with pytest.raises(AssertionError, match="tasks were left"):
         async with no_leaks():
