@@ -6,10 +6,10 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import re2
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from agentrl.config.patterns import compiled
 from agentrl.config.schema import Keys, Unset
 from agentrl.errors import ConfigError
 from agentrl.plugins.files import is_path
@@ -37,14 +37,11 @@ def _named(loss: str) -> str:
 
 
 def _compiles(pattern: str) -> str:
-    """Refuse what is no pattern. RE2, because the text that it reads is a model's."""
-    options = re2.Options()
-    options.log_errors = False
+    """Refuse what is no pattern of RE2."""
     try:
-        re2.compile(pattern, options)
-    except re2.error as error:
-        why = error.args[0].decode(errors="replace")
-        raise PydanticCustomError("pattern", "Input should be a pattern of RE2 ({why})", {"why": why}) from None
+        compiled(pattern)
+    except ValueError as error:
+        raise PydanticCustomError("pattern", "Input should be a pattern of RE2 ({why})", {"why": str(error)}) from None
     return pattern
 
 

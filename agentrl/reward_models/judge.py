@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import re2
-
+from agentrl.config.patterns import compiled
 from agentrl.config.tokens import checked_token
 from agentrl.env.rewards import counted, invalid
 from agentrl.errors import ConfigError, EngineError, RoleError
@@ -143,16 +142,14 @@ class EngineJudge:
 
 
 def _compiled(pattern: str, name: str) -> Any:
-    """Return the compiled pattern. RE2, because the text that it reads is a model's."""
+    """Return the pattern of a score, compiled. Raises ConfigError unless it has one group."""
     try:
-        compiled = re2.compile(pattern)
-    except re2.error as error:
+        found = compiled(pattern)
+    except ValueError as error:
         raise ConfigError(f"judge {name}: {pattern!r} is no pattern of RE2: {error}") from error
-    if compiled.groups != 1:
-        raise ConfigError(
-            f"judge {name}: {pattern!r} has {compiled.groups} groups; the score is that of the only group"
-        )
-    return compiled
+    if found.groups != 1:
+        raise ConfigError(f"judge {name}: {pattern!r} has {found.groups} groups; the score is that of the only group")
+    return found
 
 
 def _rendered(given: Given) -> str:

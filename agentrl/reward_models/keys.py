@@ -21,6 +21,12 @@ async def _nobody(name: str, question: str) -> RoleReply:  # noqa: ARG001 (the s
     raise RoleError(f"the judge {name} has no engine")
 
 
+def verdicts_of(keys: RewardModelKeys) -> Verdicts:
+    """Return what reads the answers of a judge. Raises ConfigError for a prompt, pattern or bounds that cannot be used."""
+    blank = Signal(keys.name, None, keys.weight, verifier=keys.model or "")
+    return Verdicts(blank, prompt=keys.prompt or PROMPT, pattern=keys.pattern or PATTERN, bounds=keys.bounds)
+
+
 def client_of(
     keys: RewardModelKeys, timeout_s: float, served_token: str = "", replacement_s: float = 0.0, ask: Ask = _nobody
 ) -> RewardModel | Judge | EngineJudge:
@@ -31,11 +37,8 @@ def client_of(
     token = token_in(keys.token_env or "")
     if keys.token_env and not token:
         raise ConfigError(f"reward model {keys.name}: the environment variable {keys.token_env} is not set")
-    prompt, pattern = keys.prompt or PROMPT, keys.pattern or PATTERN
     if keys.is_sampled:
-        blank = Signal(keys.name, None, keys.weight, verifier=keys.model or "")
-        verdicts = Verdicts(blank, prompt=prompt, pattern=pattern, bounds=keys.bounds)
-        return EngineJudge(verdicts, partial(ask, keys.name))
+        return EngineJudge(verdicts_of(keys), partial(ask, keys.name))
     if not keys.url:
         return ServedRewardModel(keys.name, keys.weight, served_token, timeout_s, replacement_s)
     if not keys.judge:
@@ -43,8 +46,8 @@ def client_of(
     return Judge(
         keys.url,
         str(keys.judge),
-        prompt=prompt,
-        pattern=pattern,
+        prompt=keys.prompt or PROMPT,
+        pattern=keys.pattern or PATTERN,
         bounds=keys.bounds,
         name=keys.name,
         weight=keys.weight,

@@ -32,7 +32,7 @@ from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import PluginSource, build_manifest, files_in, plugin_source, write_manifest
 from agentrl.report import summary
 from agentrl.report.words import visible
-from agentrl.reward_models.keys import client_of
+from agentrl.reward_models.keys import client_of, verdicts_of
 from agentrl.training.roles import check_roles
 from agentrl.training.rollouts import check_curriculum
 from agentrl.training.scorer_keys import check_scorers
@@ -140,6 +140,9 @@ def check_settings(config: Config) -> None:
     """Raise ConfigError for what a training run is refused for that needs neither environments nor weights."""
     checked_algorithm(config)
     check_vllm_options(config.engine.vllm)
+    for keys in config.reward.models:
+        if keys.judge:
+            verdicts_of(keys)
     check_context(_described(config.model.name), config.model.max_context, "model.max_context")
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
     judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}

@@ -16,6 +16,7 @@ from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.planning.published import CONFIGS, folder_of, gpus
 
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
+JUDGE = '[{{name = "kind", url = "http://127.0.0.1:9/v1", judge = "qwen", {}}}]'
 SHOWN = re.compile(r"```bash\n(agentrl plan [^\n]+)\n```\n+```text\n(.*?)```", re.DOTALL)
 
 
@@ -133,6 +134,14 @@ def test_the_plan_tells_the_bytes_of_a_publication(
                 "Qwen/Qwen2.5-0.5B --gpus 2 --roles.judge.model Qwen/Qwen2.5-7B --roles.judge.max_context 40000"
             ),
             "roles.judge.max_context is 40000, but",
+        ),
+        (
+            [*shlex.split("Qwen/Qwen2.5-0.5B --gpus 2 --reward.models"), JUDGE.format('pattern = "Score: ("')],
+            "judge kind: 'Score: (' is no pattern of RE2: missing ): Score: (\n",
+        ),
+        (
+            [*shlex.split("Qwen/Qwen2.5-0.5B --gpus 2 --reward.models"), JUDGE.format("bounds = [5.0, 1.0]")],
+            "judge kind: its bounds [5.0, 1.0] are not in order",
         ),
         (["--gpus", "8", "--gpu", "H10"], "unknown kind of GPU 'H10'. Did you mean 'H100'?"),
         (["--gpus", "8", "--learner.rnks", "4"], "Did you mean 'learner.ranks'?"),
