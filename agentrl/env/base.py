@@ -38,7 +38,7 @@ class Env(ABC):
     limits: Limits = Limits()
     blocking: ClassVar[bool] = True
     max_reward: float | None = 1.0
-    """Reward of a solved episode, which an oracle must earn; None if that differs by task, so that `success` decides."""
+    """Reward of a solved episode, which an oracle must earn; None if that differs by task: `success` then decides."""
     wraps: ClassVar[tuple[str, ...]] = ()
     """Installed distributions, and folders by their absolute paths, whose code decides what episodes do.
 

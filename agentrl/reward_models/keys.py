@@ -22,7 +22,7 @@ async def _nobody(name: str, question: str) -> RoleReply:  # noqa: ARG001 (the s
 
 
 def verdicts_of(keys: RewardModelKeys) -> Verdicts:
-    """Return what reads the answers of a judge. Raises ConfigError for a prompt, pattern or bounds that cannot be used."""
+    """Return what reads the answers of a judge. Raises ConfigError for keys that cannot be used."""
     blank = Signal(keys.name, None, keys.weight, verifier=keys.model or "")
     return Verdicts(blank, prompt=keys.prompt or PROMPT, pattern=keys.pattern or PATTERN, bounds=keys.bounds)
 

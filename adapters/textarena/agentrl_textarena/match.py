@@ -15,7 +15,6 @@ from agentrl.env import Adapter, AgentEnv, Context, EnvConfig, Message, Model, P
 from agentrl_textarena.config import TextArenaConfig, set_keys, tasks_of
 from agentrl_textarena.game import Game, check_settings
 
-
 MOVE: Any = re2.compile(r"\[[^\[\]\n]+\]")
 
 
@@ -80,7 +79,7 @@ class Match(AgentEnv, Adapter):
         return f"game_reward of {agent}"
 
     def success(self, ctx: Context) -> bool:
-        """Return whether the game was played to its end by the rules: against itself the policy always wins and loses."""
+        """Return whether the game was played out by the rules: against itself the policy always wins and loses."""
         return ctx.result is not None and ctx.result.is_played_out
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:  # noqa: ARG002 (no reward of all players together pays)

@@ -107,8 +107,8 @@ async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of) ->
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = None) -> None:
     """Assert that the oracle of every sampled task earns at least `least`, up to rounding, and that it is a success.
 
-    `least` is the environment's `max_reward` by default; if that is None too, any valid reward will do. The oracle plays
-    in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
+    `least` is the environment's `max_reward` by default; if that is None too, any valid reward will do. The oracle
+    plays in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
     """
     least = make().max_reward if least is None else least
     for task in await _sampled(make, tasks):
@@ -138,7 +138,7 @@ async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) ->
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:
-    """Return the oracle and the canaries of a task, and a policy of empty turns; without an oracle noise and an echo."""
+    """Return the oracle of a task, or else noise and an echo, its canaries, and a policy of empty turns."""
     solution = solution_of(env, task)
     players = [saying(NOISE), echo] if solution is None else [solution]
     return [*players, *canaries_of(env, task).values(), []]
