@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a check runs: on `cuda` or on `cpu`, with how many GPUs, in an empty folder of its own."""
+    """Where a check runs: on `cuda` or on `cpu`, with how many GPUs, in an empty folder of its own.
+
+    `agentrl` is the beginning of a command of agentrl.
+    """
 
     device: str
     gpus: int
     folder: Path
+    agentrl: tuple[str, ...] = (sys.executable, "-m", "agentrl")
 
 
 @dataclass(frozen=True)

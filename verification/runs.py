@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -99,7 +98,7 @@ def evaluation(setting: Setting, *flags: str) -> str:
     file.write_text(ENV)
     what = ["--env", str(file), "--device", setting.device, "--max-tokens", "8", "--model.max_context", "512"]
     sampled = ["--eval.tasks", str(PROMPTS), "--eval.samples", str(GROUP_SIZE), "--out", str(out)]
-    _agentrl("eval", str(small(setting.folder / "model")), *what, *sampled, *flags)
+    _agentrl(setting, "eval", str(small(setting.folder / "model")), *what, *sampled, *flags)
     (record,) = read_evaluations(RunFolder(out))
     valid = record.tasks * record.samples - record.invalid
     within("samples that are missing or invalid", PROMPTS * GROUP_SIZE - valid, 0)
@@ -124,10 +123,10 @@ def _trained(setting: Setting, *flags: str, env: str = ENV) -> str:
     where = ["--model", str(small(setting.folder / "model")), "--env", str(file), "--device", setting.device]
     small_run = ["--eval.tasks", "0", "--model.max_context", "512", "--learner.lr", "1e-4", "--out", str(run)]
     began = time.monotonic()
-    _agentrl("train", *where, *shape, *small_run, *flags)
+    _agentrl(setting, "train", *where, *shape, *small_run, *flags)
     seconds = time.monotonic() - began
     said = f"{_lawful(run)}, {seconds:.0f} s"
-    _replay(run, said)
+    replay(setting, run, said)
     return f"{said}; a replay gives the same weights"
 
 
@@ -145,18 +144,16 @@ def _lawful(run: Path) -> str:
     return f"{STEPS} steps, {trained} samples trained, {summary.restarts} restarts, the conservation law holds"
 
 
-def _replay(run: Path, said: str) -> None:
+def replay(setting: Setting, run: Path, said: str) -> None:
     try:
-        _agentrl("replay", str(run))
+        _agentrl(setting, "replay", str(run))
     except BoundError as error:
         raise BoundError(f"{error} (the run itself: {said})") from None
 
 
-def _agentrl(*words: str) -> None:
+def _agentrl(setting: Setting, *words: str) -> None:
     """Run a command of agentrl. Raises BoundError with its error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    done = subprocess.run([*setting.agentrl, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout, flush=True)
     if done.returncode:
         said = done.stdout.rpartition("error: ")[2].strip() or f"exit code {done.returncode}"

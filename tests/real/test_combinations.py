@@ -11,7 +11,7 @@ import agentrl
 from tests.real.runs import QUICK
 from verification.check import BoundError, Setting
 from verification.combinations import merged, runs
-from verification.runs import _replay, combined
+from verification.runs import combined, replay
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -28,15 +28,16 @@ def test_a_run_with_many_features_is_lawful_and_is_replayed(number: int, monkeyp
     flags = merged(*runs()[number - 1])
     assert flags is not None
     with tempfile.TemporaryDirectory(prefix="c-") as folder:
-        said = combined(Setting("cpu", 0, Path(folder)), flags)
+        said = combined(setting := Setting("cpu", 0, Path(folder)), flags)
         assert said.startswith("2 steps, 16 samples trained, 0 restarts, the conservation law holds")
         assert said.endswith("a replay gives the same weights")
         if number == 1:
-            _notices_other_weights(Path(folder) / "run")
+            _notices_other_weights(setting)
 
 
-def _notices_other_weights(run: Path) -> None:
+def _notices_other_weights(setting: Setting) -> None:
+    run = setting.folder / "run"
     metrics, digest = run / "metrics.jsonl", agentrl.Run(run).steps[0].learner.digest
     metrics.write_text(metrics.read_text().replace(digest, "0" * 16))
     with pytest.raises(BoundError, match=r"agentrl replay: step 1: the weights are .+ \(the run itself: lawful\)"):
-        _replay(run, "lawful")
+        replay(setting, run, "lawful")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from verification.combinations import FEATURES, page, pairs, refusal, runs
@@ -16,6 +17,12 @@ def test_every_pair_that_cpus_accept_is_in_a_run() -> None:
     trained = {frozenset((one, other)) for run in runs() for one in run for other in run}
     assert trained == pairs()
     assert len(runs()) < len(FEATURES)
+
+
+def test_several_machines_accept_and_refuse_what_one_does() -> None:
+    every = [*FEATURES, *itertools.combinations(FEATURES, 2)]
+    names = [(each,) if isinstance(each, str) else each for each in every]
+    assert [refusal("hosts", *each) for each in names] == [refusal("cpu", *each) for each in names]
 
 
 def test_a_feature_excludes_another_or_is_refused_with_the_reason() -> None:
