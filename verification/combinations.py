@@ -151,8 +151,8 @@ learner tensor parallelism are on two ranks. `python -m verification.combination
 with the code.
 
 Several machines accept the same pairs as one machine does, and refuse the others for the same reasons.
-`tests/cluster/test_combinations.py` trains the same runs over hosts made of namespaces, with the ranks of the learner on
-two of them and the engines on a third: the first run in `make test`, all of them in `make test ARGS=--long`.
+`tests/cluster/test_combinations.py` trains the same runs over hosts made of namespaces, with the ranks of the learner
+on two of them and the engines on a third: the first run in `make test`, all of them in `make test ARGS=--long`.
 """
 
 
