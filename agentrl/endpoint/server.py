@@ -123,18 +123,19 @@ class Endpoint:
         path = head.path.partition("?")[0].rstrip("/")
         api = APIS.get(path, ChatRequest)
         try:
-            episode = self._episode(head)
+            self._episode(head)
             if (head.method, path) == ("GET", "/v1/models"):
                 return Response(msgspec.json.encode(self._models()))
             if head.method != "POST" or path not in APIS:
                 known = f"POST {', '.join(APIS)} and GET /v1/models"
                 raise refused("not_found", f"no {head.method} {head.path}; known: {known}", HTTPStatus.NOT_FOUND)
-            return await self._sampled(api, episode, head, connection)
+            return await self._sampled(api, head, connection)
         except RequestError as error:
             return Response(msgspec.json.encode(api.error(error)), status=error.status)
 
-    async def _sampled(self, api: type[Request], episode: _Episode, head: Head, connection: Connection) -> Response:
+    async def _sampled(self, api: type[Request], head: Head, connection: Connection) -> Response:
         body = await connection.body(MAX_BODY_BYTES)
+        episode = self._episode(head)  # not before: it may end while the body arrives
         request = _request_of(api, body)
         ask = asked(request, episode.conversations)
         if request.only_counts:

@@ -9,7 +9,7 @@ from itertools import count
 import httpx
 import pytest
 
-from agentrl.endpoint import Answer, Ask, Responder
+from agentrl.endpoint import Answer, Ask, Endpoint, Responder
 from agentrl.endpoint.calls import Calls, _is_retry
 from agentrl.env import AgentEnv, Context, Model, Task, play, reward
 from agentrl.serving import Head, Response
@@ -156,3 +156,25 @@ class Impatient(AgentEnv):
 def test_an_episode_that_is_stepped_through_answers_a_retry_as_before() -> None:
     (episode,) = play(Impatient(), ["one", "two"])
     assert episode.reward == 1.0
+
+
+async def test_a_request_whose_episode_ends_while_it_arrives_is_refused_and_samples_nothing() -> None:
+    endpoint, responder = Endpoint(max_context=64), Numbering()
+    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "hi"}]})
+    try:
+        async with endpoint.open(responder) as model:
+            url = httpx.URL(model.base_url)
+            reader, writer = await asyncio.open_connection(url.host, url.port)
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {model.api_key}\r\n"
+            writer.write(
+                f"{head}Connection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            )
+            assert b" 100 " in await reader.readuntil(b"\r\n\r\n"), "the server waits for the body"
+        writer.write(body.encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+    finally:
+        await endpoint.close()
+    assert " 401 " in answer
+    assert "belongs to no running episode" in answer
+    assert next(responder.numbers) == 0
