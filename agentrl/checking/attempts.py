@@ -68,18 +68,21 @@ def is_solved(trajectory: Trajectory) -> bool:
     return bool(trajectory.success.value) if trajectory.success else passes(trajectory.signals)
 
 
-async def check_floor(subject: Subject, answers: Answers, what: str, *, most: float) -> str:
-    """Check that attempts which solve nothing earn at most `most` on average; returns their mean reward."""
-    tasks = await sample_tasks(subject.make(), TASKS)
+async def check_floor(subject: Subject, answers: Answers, what: str, *, most: float, count: int = TASKS) -> str:
+    """Check that attempts which solve nothing earn at most the share `most` of `max_reward` on average.
+
+    They are made at `count` tasks of each split. Returns their mean reward, as a note.
+    """
+    tasks, scale = await sample_tasks(subject.make(), count), subject.make().max_reward or 1.0
     found = [await earned(subject, task, answers(subject.make(), task, tasks), what) for task in tasks]
     mean = sum(each.reward for each in found) / len(found)
     solved = sum(each.is_solved for each in found) / len(found)
-    if mean > most + ROUNDING or solved > most + ROUNDING:
+    if mean > most * scale + ROUNDING or solved > most + ROUNDING:
         best = max(found, key=lambda each: each.reward)
         raise FailedError(
             f"{what} earns {mean:.2f} on average and solves {solved:.0%} of {len(found)} tasks; "
             f"at task {best.task.id!r} ({best.task.split}) it earns {best.reward:g}"
         )
     if mean > ROUNDING:
-        return f"mean reward {mean:.2g}, above 0: up to {most:g} may be chance"
+        return f"mean reward {mean:.2g}, above 0: up to {most * scale:g} may be chance"
     return f"mean reward {mean:.2g}" if mean else ""

@@ -1,15 +1,19 @@
-"""Whether episodes leave threads, processes, open files, sockets or temporary files behind."""
+"""Whether episodes leave threads, processes, files or sockets behind, or change what all of a worker share."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
+import os
+import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from agentrl.checking.check import FailedError, SkippedError, Subject
 from agentrl.env.driver.resources import close_shared
@@ -23,6 +27,14 @@ OWN_THREADS = frozenset({"agentrl-check", "agentrl-checks", "agentrl-env", "agen
 """Threads that the framework starts when it needs them, and keeps."""
 CHANNELS = {"socket:": "open socket", "pipe:": "open pipe"}
 PROC = Path("/proc/self")
+MAKING: dict[str, Callable[[tuple[Any, ...]], bool]] = {
+    "open": lambda details: isinstance(details[2], int) and bool(details[2] & os.O_CREAT),
+    "os.mkdir": lambda _: True,
+    "os.rename": lambda _: True,
+}
+"""Whether an event of Python's audit makes a file or a folder, by its name."""
+WATCHED: list[set[str]] = []
+HOOKED: list[Any] = []
 
 
 async def check_leftovers(subject: Subject) -> str:
@@ -30,36 +42,74 @@ async def check_leftovers(subject: Subject) -> str:
     if not await asyncio.to_thread(PROC.is_dir):
         raise SkippedError("this system has no /proc, which lists threads, processes and open files")
     with _own_temporary_folder() as folder:
-        await _round(subject)
-        before = _existing(folder)
-        await _round(subject)
-        added = _existing(folder) - before
+        made = await _round(subject)
+        before = _existing(folder, made)
+        again = await _round(subject)
+        added = _existing(folder, made | again) - before
         waited_s = 0.0
         while added and waited_s < SETTLE_S:
             await asyncio.sleep(0.1)
-            waited_s, added = waited_s + 0.1, _existing(folder) - before
+            waited_s, added = waited_s + 0.1, _existing(folder, made | again) - before
     if added:
         listed = ", ".join(f"{name} ({count})" for name, count in added.most_common(5))
         raise FailedError(f"{EPISODES} episodes leave behind: {listed}")
     return ""
 
 
-async def _round(subject: Subject) -> None:
-    tasks = await sample_tasks(subject.make(), EPISODES)
-    for task in tasks[:EPISODES]:
-        env = subject.make()
-        await play_signals(env, task, player_of(env, task))
+async def _round(subject: Subject) -> set[str]:
+    """Play episodes; returns the files that they made. Raises FailedError if each changes what a worker shares."""
+    tasks, shared, home = (await sample_tasks(subject.make(), EPISODES))[:EPISODES], [], _working_folder()
+    with _noting_files() as made:
+        for task in tasks:
+            env = subject.make()
+            await play_signals(env, task, player_of(env, task))
+            shared.append(dict(os.environ))
     await close_shared()
     gc.collect()
+    if (now := _working_folder()) != home:
+        os.chdir(home)
+        raise FailedError(f"an episode changes the working folder, which all episodes of a worker share, to {now}")
+    for name in sorted({*itertools.chain.from_iterable(shared)}):
+        values = [each.get(name) for each in shared]
+        if len({*values}) == len(values) > 1:
+            raise FailedError(f"each episode sets the environment variable {name}, which all of a worker share")
+    return made
 
 
-def _existing(folder: Path) -> Counter[str]:
-    """Return the threads, child processes, open files and temporary files of this process, by description."""
+def _working_folder() -> str:
+    return os.getcwd()  # noqa: PTH109 (text is compared)
+
+
+@contextmanager
+def _noting_files() -> Iterator[set[str]]:
+    """Note the paths of the files and folders that this process makes."""
+    made = set[str]()
+    WATCHED.append(made)
+    if _note not in HOOKED:
+        HOOKED.append(_note)
+        sys.addaudithook(_note)
+    try:
+        yield made
+    finally:
+        WATCHED.remove(made)
+
+
+def _note(event: str, details: tuple[Any, ...]) -> None:
+    """An audit hook, which stays for the life of the process."""
+    if WATCHED and event in MAKING and MAKING[event](details):
+        path = details[1] if event == "os.rename" else details[0]
+        if isinstance(path, str | bytes | os.PathLike):
+            WATCHED[-1].add(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 (a hook does as little as it can)
+
+
+def _existing(folder: Path, made: set[str]) -> Counter[str]:
+    """Return the threads, child processes, open files and new files of this process, by description."""
     threads = (f"thread {thread.name}" for thread in threading.enumerate() if thread.name not in OWN_THREADS)
     processes = (f"process {_command(pid)}" for pid in _children())
     files = filter(None, map(_described, _open_files()))
     temporary = (f"temporary file {path.name}" for path in folder.iterdir())
-    return Counter([*threads, *processes, *files, *temporary])
+    elsewhere = (f"file {name}" for name in made if not name.startswith(f"{folder}/") and Path(name).exists())
+    return Counter([*threads, *processes, *files, *temporary, *elsewhere])
 
 
 def _described(target: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from agentrl.checking import canaries, probe
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
@@ -16,6 +17,8 @@ HASH_SEEDS = (1, 2)
 DAYS_AHEAD = (0, 1000)
 """How far the clocks of the two processes are ahead: another year, month and day of the week."""
 DAY_S = 86_400.0
+BUDGET_S, MORE, MANY = 15.0, 4, 2048
+"""The oracle solves more tasks, `MORE` times as many in each round, while a round takes less than these seconds."""
 
 
 async def oracle(subject: Subject) -> str:
@@ -25,8 +28,12 @@ async def oracle(subject: Subject) -> str:
             "its library tells no solutions, so that nothing shows whether they are rewarded: to check that, write "
             f"oracle(task) in a class that derives from agentrl.env.resolve({subject.name!r})"
         )
-    await check_oracle(subject.make, tasks=TASKS)
-    return ""
+    tasks, began = TASKS, time.monotonic()
+    await check_oracle(subject.make, tasks=tasks)
+    while tasks < MANY and MORE * (time.monotonic() - began) < BUDGET_S:
+        tasks, began = tasks * MORE, time.monotonic()
+        await check_oracle(subject.make, tasks=tasks)
+    return f"up to {tasks} tasks of each split"
 
 
 async def own_canaries(subject: Subject) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import subprocess
@@ -173,6 +174,37 @@ class Connected(Sums):
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         self.pairs.append(socket.socketpair())
+        return super().setup(task, ctx)
+
+
+class Diary(Sums):
+    """Writes a file of its own about each episode."""
+
+    caught_by = "leftovers"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        descriptor, _ = tempfile.mkstemp(prefix="sums-", dir="/tmp")  # noqa: S108 (the fault)
+        os.close(descriptor)
+        return super().setup(task, ctx)
+
+
+class Announcing(Sums):
+    """Puts its task into an environment variable."""
+
+    caught_by = "leftovers"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        os.environ["AGENTRL_SUMS_TASK"] = task.id
+        return super().setup(task, ctx)
+
+
+class Wandering(Sums):
+    """Changes the working folder."""
+
+    caught_by = "leftovers"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        os.chdir("/")
         return super().setup(task, ctx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import ClassVar
@@ -125,6 +126,108 @@ class Chatty(Sums):
     @reward
     def right(self, ctx: Context) -> float:
         return float(len(ctx.text) > 20 or ctx.text.strip() == gold(ctx))
+
+
+class Rich(Sums):
+    """Pays 100 for a solution, and does not say so."""
+
+    caught_by = "oracle"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return 100.0 * (ctx.text.strip() == gold(ctx))
+
+
+class Mistaken(Sums):
+    """Has the wrong key for one task."""
+
+    caught_by = "oracle"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx) and ctx.task.index != 101)
+
+
+class Lenient(Sums):
+    """Accepts whatever is not further from the sum than half of one, which NaN is not."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            distance = abs(float(ctx.text) - float(gold(ctx)))
+        except ValueError:
+            return 0.0
+        return 0.0 if distance > 0.5 else 1.0
+
+
+class Trusting(Sums):
+    """Reads a number where int() reads none."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.isdigit() and int(ctx.text) == int(gold(ctx)))
+
+
+class Shallow(Sums):
+    """Reads JSON, and raises an error for arrays in arrays in arrays."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            return float(json.loads(ctx.text) == int(gold(ctx)))
+        except json.JSONDecodeError:
+            return 0.0
+
+
+class Calculating(Sums):
+    """Evaluates the answer."""
+
+    caught_by = "executed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            return float(eval(ctx.text) == int(gold(ctx)))  # noqa: S307 (the fault)
+        except Exception:  # noqa: BLE001
+            return 0.0
+
+
+class Parity(Sums):
+    """Looks for one of two words in a short answer."""
+
+    caught_by = "listing"
+
+    def _word(self, task: Task) -> str:
+        return ("even", "odd")[sum(task.data) % 2]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(self._word(ctx.task) in ctx.text and len(ctx.text) < 20)
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._word(task)]
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"the other word": ["odd" if self._word(task) == "even" else "even"]}
+
+
+class Formal(Sums):
+    """Rewards any answer of the right form."""
+
+    caught_by = "constant"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(re.fullmatch(r"[0-9]{2}", ctx.text) is not None)
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"talk": ["I do not know."]}
 
 
 class Fragile(Sums):
