@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agentrl.checking.check import TASKS, FailedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
+from agentrl.env.policies import DEFAULT_REWARD, solution_reward
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import sample_tasks
@@ -30,8 +31,8 @@ Answers = Callable[[Env, Task, list[Task]], Policy]
 class Earned:
     """What an attempt at a task earns, and whether that counts as solved.
 
-    Where `max_reward` says what a solution earns, an attempt that earns nothing has solved nothing, whatever `success`
-    says: both players of a game keep to the rules, but neither is better than the other.
+    Where it is known what a solution earns, an attempt that earns nothing has solved nothing, whatever `success` says:
+    both players of a game keep to the rules, but neither is better than the other.
     """
 
     task: Task
@@ -52,7 +53,7 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
     played = await attempt(subject, task, policy)
     faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
     if not (played.error or faults):
-        pays = subject.make().max_reward is None or played.reward > ROUNDING
+        pays = solution_reward(subject.make()) is None or played.reward > ROUNDING
         return Earned(task, played.reward, pays and is_solved(played))
     if played.stop_reason is StopReason.DEADLINE:
         raise UncheckedError(
@@ -69,11 +70,11 @@ def is_solved(trajectory: Trajectory) -> bool:
 
 
 async def check_floor(subject: Subject, answers: Answers, what: str, *, most: float, count: int = TASKS) -> str:
-    """Check that attempts which solve nothing earn at most the share `most` of `max_reward` on average.
+    """Check that attempts which solve nothing earn at most the share `most` of a solution's reward.
 
     They are made at `count` tasks of each split. Returns their mean reward, as a note.
     """
-    tasks, scale = await sample_tasks(subject.make(), count), subject.make().max_reward or 1.0
+    tasks, scale = await sample_tasks(subject.make(), count), solution_reward(subject.make()) or DEFAULT_REWARD
     found = [await earned(subject, task, answers(subject.make(), task, tasks), what) for task in tasks]
     mean = sum(each.reward for each in found) / len(found)
     solved = sum(each.is_solved for each in found) / len(found)

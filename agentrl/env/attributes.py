@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.env.config import EnvConfig
-from agentrl.env.definition import RESERVED, SETTINGS, members_of, settings_faults
+from agentrl.env.definition import RESERVED, SETTINGS, settings_faults
 from agentrl.env.signatures import HOOKS, mark_of
 from agentrl.errors import ConfigError
 from agentrl.plugins.tracebacks import defined_at
@@ -38,8 +38,8 @@ def check_assignment(env: Any, name: str, value: Any) -> None:
     held = vars(env)
     if (name in held and held[name] is value) or (name == "config" and isinstance(value, env_class.Config)):
         return
-    if name in ("limits", "blocking", "max_reward"):
-        fault = next(settings_faults(members_of(env_class) | {name: value}), "")
+    if name in ("limits", "blocking", "solved_reward"):
+        fault = next(settings_faults({name: value}), "")
     else:
         fault = f"sets self.{name}, which is {checked_names(env_class)[name]}; rename it, for example self.my_{name}"
     if fault:

@@ -37,8 +37,8 @@ class Env(ABC):
     """Schema of the `--env.*` keys."""
     limits: Limits = Limits()
     blocking: ClassVar[bool] = True
-    max_reward: float | None = 1.0
-    """Reward of a solved episode, which an oracle must earn; None if that differs by task: `success` then decides."""
+    solved_reward: float | None = None
+    """What a solved episode earns at least; None: 1, or whatever a `success` of the class says is solved."""
     wraps: ClassVar[tuple[str, ...]] = ()
     """Installed distributions, and folders by their absolute paths, whose code decides what episodes do.
 

@@ -17,7 +17,7 @@ from agentrl.env.rewards import is_number
 from agentrl.env.signatures import HOOKS, call_fault, hook_fault, mark_of, marked_fault
 from agentrl.errors import ConfigError
 
-SETTINGS = {"Config", "limits", "blocking", "max_reward", "wraps"}
+SETTINGS = {"Config", "limits", "blocking", "solved_reward", "wraps"}
 GYMNASIUM = {"reset": "setup", "step": "respond", "close": "teardown"}
 """Methods of Gymnasium's interface, which belong to `GymnasiumEnv`, and the hooks that do their work."""
 RESERVED = {
@@ -77,7 +77,7 @@ def members_of(env_class: type) -> dict[str, Any]:
 
 
 def settings_faults(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with `Config`, `limits`, `blocking`, `max_reward` and `wraps`."""
+    """Yield what is wrong with `Config`, `limits`, `blocking`, `solved_reward` and `wraps`."""
     schema, limits = settings.get("Config", EnvConfig), settings.get("limits", Limits())
     if not (isinstance(schema, type) and issubclass(schema, EnvConfig)):
         yield "Config must derive from agentrl.env.EnvConfig, which checks the --env.* keys"
@@ -87,11 +87,9 @@ def settings_faults(settings: Mapping[str, Any]) -> Iterator[str]:
         yield f"limits is {limits!r}; write limits = Limits(max_turns=…)"
     if not isinstance(settings.get("blocking", True), bool):
         yield f"blocking is {settings['blocking']!r}; write True or False"
-    most = settings.get("max_reward", 1.0)
-    if most is None and "success" not in settings:
-        yield "max_reward is None, so that the reward does not say what is solved: write success(ctx)"
-    elif not (most is None or isinstance(most, property | cached_property) or is_number(most)):
-        yield f"max_reward is {most!r}; write a finite number, or None"
+    least = settings.get("solved_reward")
+    if not (least is None or isinstance(least, property | cached_property) or (is_number(least) and least > 0)):
+        yield f"solved_reward is {least!r}; write a finite number above 0, or None"
     wraps = settings.get("wraps", ())
     if not (isinstance(wraps, tuple) and all(isinstance(name, str) for name in wraps)):
         yield f"wraps is {wraps!r}; write a tuple of names of distributions, as in wraps = ('reasoning-gym',)"

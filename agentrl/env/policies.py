@@ -13,6 +13,8 @@ from agentrl.plugins.tracebacks import defined_at
 from agentrl.types import Message, text_of
 
 SILENCE = ""
+DEFAULT_REWARD = 1.0
+"""What a solution earns in an environment that does not say otherwise."""
 TOOL_CALL = "<tool_call>"
 NOISE = "Zrgh ¿qvx? blorp — “unsinn” ~~ 无意义 \\ {[(< wub; %%s {} \u200b nul\x00 xyzzy"
 CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
@@ -46,6 +48,13 @@ def oracle_of(env: Env, task: Task) -> Policy:
 
 def _where(env: Env) -> str:
     return f"{type(env).__name__}.oracle{defined_at(env.oracle)}"
+
+
+def solution_reward(env: Env) -> float | None:
+    """Return what a solved episode earns at least; None if a `success` of the environment's own decides."""
+    if env.solved_reward is None and type(env).success is Env.success:
+        return DEFAULT_REWARD
+    return env.solved_reward
 
 
 def player_of(env: Env, task: Task) -> Policy:

@@ -183,7 +183,7 @@ class Diary(Sums):
     caught_by = "leftovers"
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
-        descriptor, _ = tempfile.mkstemp(prefix="sums-", dir="/tmp")  # noqa: S108 (the fault)
+        descriptor, _ = tempfile.mkstemp(prefix="sums-", dir="/tmp")
         os.close(descriptor)
         return super().setup(task, ctx)
 

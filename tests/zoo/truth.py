@@ -7,7 +7,7 @@ import re
 import time
 from typing import ClassVar
 
-from agentrl.env import Context, Env, Message, Task, Tool, reward
+from agentrl.env import AgentEnv, Context, Env, Message, Model, Policy, Task, Tool, reward
 from agentrl.types import Signal, ToolSpec
 from tests.zoo.good import Adder, Sums
 
@@ -128,16 +128,6 @@ class Chatty(Sums):
         return float(len(ctx.text) > 20 or ctx.text.strip() == gold(ctx))
 
 
-class Rich(Sums):
-    """Pays 100 for a solution, and does not say so."""
-
-    caught_by = "oracle"
-
-    @reward
-    def right(self, ctx: Context) -> float:
-        return 100.0 * (ctx.text.strip() == gold(ctx))
-
-
 class Mistaken(Sums):
     """Has the wrong key for one task."""
 
@@ -162,7 +152,7 @@ class Lenient(Sums):
         return 0.0 if distance > 0.5 else 1.0
 
 
-class Trusting(Sums):
+class Literal(Sums):
     """Reads a number where int() reads none."""
 
     caught_by = "malformed"
@@ -228,6 +218,36 @@ class Formal(Sums):
 
     def canaries(self, task: Task) -> dict[str, Policy]:
         return {"talk": ["I do not know."]}
+
+
+class Whispering(AgentEnv):
+    """Its agent tells the model the answer."""
+
+    caught_by = "leak"
+    blocking = False
+    tasks = Sums.tasks
+    oracle = Sums.oracle
+    canaries = Sums.canaries
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> str:
+        return await model.ask(f"What is {task.id}? It is {sum(task.data)}")
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == gold(ctx))
+
+
+class Agreeable(Whispering):
+    """Its agent takes a repetition of the question for an answer."""
+
+    caught_by = "echo"
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> str:
+        return await model.ask(f"What is {task.id}?")
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() in (gold(ctx), f"What is {ctx.task.id}?"))
 
 
 class Fragile(Sums):

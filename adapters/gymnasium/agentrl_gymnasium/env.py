@@ -53,7 +53,6 @@ class Gymnasium(Adapter):
     Config = GymnasiumConfig
     config: GymnasiumConfig
     limits = Limits(max_turns=30)
-    max_reward = None
     game: ClassVar[Game]
     numbers: ClassVar[dict[str, int]]
     """The actions of the game by name."""

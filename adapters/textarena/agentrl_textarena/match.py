@@ -33,6 +33,7 @@ class Match(AgentEnv, Adapter):
 
     Config = TextArenaConfig
     config: TextArenaConfig
+    solved_reward = 1.0
     wraps = ("textarena",)
     game: ClassVar[str]
     players: ClassVar[int]

@@ -17,7 +17,7 @@ from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
-from agentrl.env.policies import NOISE, canaries_of, echo, oracle_of, player_of, saying, solution_of
+from agentrl.env.policies import NOISE, canaries_of, echo, oracle_of, player_of, saying, solution_of, solution_reward
 from agentrl.env.tasks import Task
 from agentrl.env.testing.blocking import run_in_thread
 from agentrl.env.testing.cancellation import cancel_everywhere, described
@@ -107,22 +107,17 @@ async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of) ->
 async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = None) -> None:
     """Assert that the oracle of every sampled task earns at least `least`, up to rounding, and that it is a success.
 
-    By default it earns exactly the environment's `max_reward`; if that is None, any valid reward will do. The oracle
-    plays in a group of one, whose group rewards count. Without a `success` of its own, the environment has none.
+    `least` is by default what the environment says of a solution (`Env.solved_reward`); where its own `success` decides
+    alone, any valid reward will do. The oracle plays in a group of one, whose group rewards count.
     """
-    most = make().max_reward if least is None else math.inf
-    least = most if least is None else least
+    least = solution_reward(make()) if least is None else least
     for task in await _sampled(make, tasks):
         episode = await _played(make, task, oracle_of(make(), task))
-        if least is None or most is None:
+        if least is None:
             assert not _why(episode), f"the oracle of {_named(task)} is not scored{_why(episode)}"
         else:
             assert episode.reward >= least or _is_close(episode.reward, least), (
                 f"the oracle of {_named(task)} earns {episode.reward}, not {least}{_why(episode)}"
-            )
-            assert episode.reward <= most or _is_close(episode.reward, most), (
-                f"the oracle of {_named(task)} earns {episode.reward}, more than the class says: write max_reward = "
-                f"{episode.reward:g}, or None and a success(ctx) if it differs by task"
             )
         _check_success(episode, f"the oracle of {_named(task)}", expected=True)
 

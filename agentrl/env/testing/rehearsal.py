@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.endpoint import Endpoint
 from agentrl.engine.client import EngineClient
@@ -22,7 +22,17 @@ from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.episode import EpisodeRunner, EpisodeRuntime
 from agentrl.rollout.formatting import write_calls
-from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Message, SampleId, Trajectory, text_of
+from agentrl.types import (
+    TRAIN,
+    EpisodeRequest,
+    EpisodeSettings,
+    Message,
+    SampleId,
+    TokenIds,
+    ToolSpec,
+    Trajectory,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from agentrl.rollout.renderer import Renderer
@@ -92,7 +102,7 @@ class Rehearsal:
 
     def __init__(self, env: Env, turns: Sequence[Any] | Policy, tokenizer: str | Path | None, max_context: int) -> None:
         self._env, self._turns = env, turns
-        self._driver: EnvDriver | None = None
+        self._prompts: dict[TokenIds, list[Message]] = {}
         self._tokenizer, self._max_context = tokenizer, max_context
         self._fault: EnvError | None = None
 
@@ -107,7 +117,8 @@ class Rehearsal:
         )
         client, endpoint = EngineClient([EngineServer(engine)], "rehearsal"), Endpoint(self._max_context)
         try:
-            runtime = EpisodeRuntime(self._make_driver, renderer, client, self._max_context, endpoint)
+            noting = cast("Renderer", _NotingRenderer(renderer, self._prompts))
+            runtime = EpisodeRuntime(self._make_driver, noting, client, self._max_context, endpoint)
             trajectory = await EpisodeRunner(request, runtime).run()
         finally:
             await endpoint.close()
@@ -117,25 +128,53 @@ class Rehearsal:
         return trajectory
 
     def _make_driver(self, max_turns: int) -> EnvDriver:
-        self._driver = EnvDriver(type(self._env)(self._env.config), max_turns)
-        return self._driver
+        return EnvDriver(type(self._env)(self._env.config), max_turns)
 
-    def _next_turn(self, _: tuple[int, ...], number: int) -> ScriptedTurn:
+    def _next_turn(self, prompt: TokenIds, number: int) -> ScriptedTurn:
         try:
-            turn = self._turn(number)
+            turn = self._turn(prompt, number)
             _check_turn(turn, number + 1)
         except EnvError as fault:
             self._fault = fault
             return Raise(EngineRefusedError("the script has ended"))
         return text_of(turn) + write_calls(turn.get("tool_calls") or ()) if isinstance(turn, dict) else turn
 
-    def _turn(self, number: int) -> str | Message | ScriptedTurn:
+    def _turn(self, prompt: TokenIds, number: int) -> str | Message | ScriptedTurn:
         if callable(self._turns):
-            assert self._driver is not None, "an episode has begun"
-            return self._turns(list(self._driver.ctx.messages))
+            return self._turns(list(self._prompts.get(prompt, ())))
         if number < len(self._turns):
             return self._turns[number]
         raise EnvError(f"the episode needs turn {number + 1}, and the script ends after {number}")
+
+
+class _NotingRenderer:
+    """A renderer that notes of which messages it has made a prompt: what the model reads, whoever asks it."""
+
+    def __init__(self, renderer: Renderer, prompts: dict[TokenIds, list[Message]]) -> None:
+        self._renderer, self._prompts = renderer, prompts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._renderer, name)
+
+    def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
+        """See `Renderer`."""
+        prompt = self._renderer.first(messages, tools)
+        self._prompts[prompt] = list(messages)
+        return prompt
+
+    def extend(
+        self,
+        prompt: TokenIds,
+        sampled: TokenIds,
+        reply: Message,
+        new: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+    ) -> TokenIds | None:
+        """See `Renderer`."""
+        added = self._renderer.extend(prompt, sampled, reply, new, tools)
+        if added is not None:
+            self._prompts[prompt + sampled + added] = [*self._prompts.get(prompt, ()), reply, *new]
+        return added
 
 
 def _coding(tokenizer: str | Path | None) -> tuple[Renderer, Callable[[str], Sequence[int]], int]:

@@ -142,10 +142,19 @@ REFUSED = {
     ),
     "a reward over a hook": ("@reward\ndef teardown(self, ctx): return 1", "@reward teardown is reserved"),
     "a tool over a setting": ("@tool\ndef limits(self): return 1", "@tool limits is reserved"),
-    "a maximum that is text": ("max_reward = '1'", "max_reward is '1'; write a finite number, or None$"),
-    "a maximum without an end": ("max_reward = float('inf')", "max_reward is inf; write a finite number, or None$"),
-    "a maximum that is true": ("max_reward = True", "max_reward is True; write a finite number, or None$"),
-    "no maximum and no success": ("max_reward = None", r"max_reward is None, .*: write success\(ctx\)$"),
+    "a reward of a solution that is text": (
+        "solved_reward = '1'",
+        "solved_reward is '1'; write a finite number above 0, or None$",
+    ),
+    "a reward of a solution without an end": (
+        "solved_reward = float('inf')",
+        "solved_reward is inf; write a finite number above 0, or None$",
+    ),
+    "a reward of a solution that is true": (
+        "solved_reward = True",
+        "solved_reward is True; write a finite number above 0, or None$",
+    ),
+    "a solution that costs": ("solved_reward = -13", "solved_reward is -13; write a finite number above 0, or None$"),
     "a tool named config": ("@tool\ndef config(self): return 1", "@tool config is reserved"),
     "a shared named ctx": ("@shared\ndef ctx(self): return 1", "@shared ctx is reserved"),
     "a method named code": (
@@ -232,7 +241,10 @@ HIDING = {
     "code": ("", "reserved"),
     "limits": (9, r"limits is 9; write limits = Limits"),
     "blocking": ("no", "blocking is 'no'"),
-    "max_reward": (None, r"max_reward is None, so that the reward does not say what is solved: write success\(ctx\)"),
+    "solved_reward": (
+        None,
+        r"solved_reward is None, so that the reward does not say what is solved: write success\(ctx\)",
+    ),
 }
 METHODS = ("__init__", "setup", "look", "respond", "right", "teardown")
 

@@ -262,15 +262,13 @@ async def test_without_an_oracle_noise_plays_what_needs_no_solution() -> None:
 
 async def test_an_oracle_earns_the_most_that_the_class_says_or_solves_the_task() -> None:
     class Scaled(Sums):
-        max_reward = 20.0
+        solved_reward = 20.0
 
         @reward
         def right(self, ctx: Context) -> float:
             return 20.0 * Sums.right(self, ctx)
 
     class Costly(Sums):
-        max_reward = None
-
         @reward
         def right(self, ctx: Context) -> float:
             return Sums.right(self, ctx) - 3.0
