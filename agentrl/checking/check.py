@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from agentrl.env.attributes import INIT
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
-from agentrl.env.registry import resolve
+from agentrl.env.registry import make_env, resolve
+from agentrl.errors import AgentRLError, ConfigError, catch
+from agentrl.plugins.tracebacks import defined_at, describe_error
 from agentrl.types import Trajectory
 
 SCRATCH = "AGENTRL_CHECK_SCRATCH"
@@ -73,9 +76,16 @@ class Subject:
     @classmethod
     def named(cls, name: str, options: Mapping[str, Any]) -> Subject:
         """Find the environment; raises ConfigError for an unknown name or options that it does not take."""
-        subject = cls(name, resolve(name), options)
-        subject.make()
-        return subject
+        env_class = resolve(name)
+        made = catch(make_env, name, **options)
+        if made.error and not isinstance(made.error, AgentRLError):
+            raise ConfigError(
+                f"{env_class.__name__}{defined_at(env_class.__init__)} cannot be made: {describe_error(made.error)}; "
+                f"write {INIT}"
+            ) from made.error
+        if made.error:
+            raise made.error
+        return cls(name, env_class, options)
 
     def make(self) -> Env:
         """Return a new environment object."""

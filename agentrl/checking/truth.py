@@ -77,7 +77,8 @@ async def process(subject: Subject) -> str:
 CHECKS = (
     Check(
         "oracle", Level.TRUTH, "Does the oracle solve every sampled task?",
-        "Write oracle(task), and make the verifier accept what it returns; solved_reward says what that earns if not 1.", oracle,
+        "Write oracle(task), and make the verifier accept what it returns; solved_reward says what it earns if not 1.",
+        oracle,
     ),
     Check(
         "canaries", Level.TRUTH, "Do the environment's own canaries earn nothing?",

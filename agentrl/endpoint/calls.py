@@ -20,6 +20,11 @@ class Call:
     is_delivered: bool = False
     """Whether a client has received the answer, or is about to."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no answer, so that a retry is another call."""
+        return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
+
 
 class Calls:
     """The calls of one episode. Equal requests are calls of their own: an agent may ask the same thing twice."""
@@ -34,6 +39,7 @@ class Calls:
         Of several equal calls, a retry is of one whose answer no client has received, with the fewest retries.
         """
         equal = self._equal.setdefault(_digest(head, body), [])
+        equal[:] = (call for call in equal if not call.has_failed)
         if _is_retry(head) and equal:
             call = min(equal, key=lambda one: (one.is_delivered, one.retries))
             call.retries += 1
@@ -53,7 +59,7 @@ class Calls:
 def _is_retry(head: Head) -> bool:
     """True if the client marks the request as a repetition of an earlier one."""
     count = head.headers.get("x-stainless-retry-count", "0")
-    return "idempotency-key" in head.headers or (count.isdecimal() and int(count) > 0)
+    return "idempotency-key" in head.headers or (count.isdecimal() and count.strip("0") != "")
 
 
 def _digest(head: Head, body: bytes) -> bytes:

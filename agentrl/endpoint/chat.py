@@ -16,6 +16,8 @@ from agentrl.types import Message, ToolSpec, text_of
 
 ROLES = {"developer": "system", "function": "tool"}
 """Roles of the API and ours, where they differ."""
+FORMS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+"""Keys of the API and of vLLM that force the form of an answer."""
 REASONING = ("reasoning_content", "reasoning")
 
 
@@ -30,6 +32,12 @@ class ChatRequest(Request):
     stop: str | list[str] | None = None
     response_format: Any = None
     structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    functions: Any = None
+    function_call: Any = None
     n: int | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
@@ -44,8 +52,10 @@ class ChatRequest(Request):
             invalid(f"top_logprobs is {self.top_logprobs}: only the logprobs of sampled tokens are known, leave it out")
         if not self.messages:
             invalid("messages is empty: send at least one")
-        self.refuse_form("response_format", self.response_format)
-        self.refuse_form("structured_outputs", self.structured_outputs)
+        if self.functions or self.function_call:
+            invalid("functions and function_call are older than tools, which say the same: send tools")
+        for name in FORMS:
+            self.refuse_form(name, getattr(self, name))
         tools = [] if self.tool_choice == "none" else self.tools or []
         return Ask(
             messages=tuple(message_of(given, f"messages[{n}]") for n, given in enumerate(self.messages)),

@@ -145,6 +145,8 @@ def argument_model(method: Callable[..., Any], descriptions: dict[str, str], whe
             raise ConfigError(
                 f"{where}: parameter {parameter.name!r} has no annotation; write e.g. {parameter.name}: str"
             )
+        if getattr(hints[parameter.name], "__module__", "") == "agentrl.env.context":
+            raise ConfigError(f"{where}: the model gives {parameter}; the episode is self.ctx, without a parameter")
         default = ... if parameter.default is parameter.empty else parameter.default
         info = Field(default, alias=parameter.name, description=descriptions.get(parameter.name))
         fields[f"argument_{number}"] = (hints[parameter.name], info)

@@ -103,7 +103,7 @@ class SocketConnection:
                     remedy = f": set {TOKEN} to its token" if status == HTTPStatus.UNAUTHORIZED else ""
                     raise ConfigError(f"{address} refused the connection with status {status}{remedy}") from error
                 if time.monotonic() > until:
-                    remedy = f"start it with `agentrl env serve {parts.name}`"
+                    remedy = f"start it with `agentrl env serve {parts.name} --protocol agentrl`"
                     raise WorkerLostError(f"{address} cannot be reached ({error!r}): {remedy}") from error
             await asyncio.sleep(PAUSE_S)
 

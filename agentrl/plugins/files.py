@@ -42,9 +42,11 @@ def split_class(name: str) -> tuple[str, str]:
 def absolute(name: str) -> str:
     """Return the same name with an absolute path, valid in any working directory.
 
-    A registered name is returned as it is; `scheme:./x` names a path after its scheme.
+    A registered name and an address are returned as they are; `scheme:./x` names a path after its scheme.
     """
     scheme, _, rest = name.partition(":")
+    if rest.startswith("//"):
+        return name
     if rest and not is_path(scheme) and "/" not in scheme and is_path(rest):
         return f"{scheme}:{absolute(rest)}"
     path, chosen = split_class(name)

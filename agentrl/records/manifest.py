@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -160,7 +161,8 @@ def plugin_source(name: str, plugin: type | FunctionType) -> PluginSource:
     """Return the versions and hashes of the source of a class or function known as `name`."""
     source, distribution = source_path(name, plugin), _distribution(plugin.__module__.partition(".")[0])
     files, wraps = tuple(hash_files(source)), tuple(map(wrapped, getattr(plugin, "wraps", ())))
-    return PluginSource(name, distribution, _version(distribution), hash_source(source), files, wraps)
+    version = _version_beside(source, distribution) or _version(distribution)
+    return PluginSource(name, distribution, version, hash_source(source), files, wraps)
 
 
 def source_path(name: str, plugin: type | FunctionType) -> Path:
@@ -395,6 +397,16 @@ def _write(path: Path, manifest: RunManifest) -> None:
 def read_manifest(folder: RunFolder) -> RunManifest | None:
     """Return the manifest with which a run started, None if it has none. Raises RunError if the file is damaged."""
     return read_json(folder.manifest, RunManifest, "delete it to continue the run without a comparison")
+
+
+def _version_beside(package: Path, distribution: str) -> str:
+    """Return the version in the pyproject.toml beside a package, of which another version may be installed; or ""."""
+    try:
+        project = tomllib.loads((package.parent / "pyproject.toml").read_text("utf-8")).get("project", {})
+    except (OSError, ValueError):
+        return ""
+    is_same = canonicalize_name(str(project.get("name", ""))) == canonicalize_name(distribution)
+    return str(project.get("version", "")) if is_same else ""
 
 
 def _version(distribution: str) -> str:

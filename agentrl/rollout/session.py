@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import operator
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -219,11 +220,15 @@ class Session(Responder):
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
-        if max_tokens is not None and max_tokens < 1:
-            raise refused("invalid_request_error", f"max_tokens is {max_tokens}: it must be at least 1")
-        if not ids:
+        prompt = tuple(_whole(one, "an id of the prompt") for one in ids)
+        most = None if max_tokens is None else _whole(max_tokens, "max_tokens")
+        if most is not None and most < 1:
+            raise refused("invalid_request_error", f"max_tokens is {most}: it must be at least 1")
+        if not prompt:
             raise refused("invalid_request_error", "the prompt has no ids: give at least one")
-        ask = Ask((), max_tokens=max_tokens, stop=tuple(stop), ids=tuple(ids))
+        if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
+            raise refused("invalid_request_error", f"stop is {stop!r}: give a list of texts that are not empty")
+        ask = Ask((), max_tokens=most, stop=tuple(stop), ids=prompt)
         call = await self._under_way(self._sample, ask)
         await self.deliver(call.answer)
         return call.completion
@@ -323,6 +328,16 @@ class Session(Responder):
 
     def _is_own_limit(self, ask: Ask) -> bool:
         return ask.max_tokens is not None and ask.max_tokens < self._budget.tokens
+
+
+def _whole(number: Any, what: str) -> int:
+    """Return a whole number as an int. Engines take nothing else, and end on what they do not take."""
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        return operator.index(number)
+    except TypeError:
+        raise refused("invalid_request_error", f"{what} is {number!r}: give a whole number") from None
 
 
 OVERLONG = "This model's maximum context length is {} tokens: the messages must have fewer"

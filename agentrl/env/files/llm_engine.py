@@ -81,6 +81,8 @@ class LLMEngine:
             raise EnvError("llm_engine.generate got multi_modal_data: the policy reads text only")
         check_params(sampling_params, self.tokens.temperature)
         ids, most = self._ids(prompt_token_ids), getattr(sampling_params, "max_tokens", None)
+        if most is not None and not isinstance(most, int):
+            raise EnvError(f"llm_engine.generate got max_tokens {most!r} in sampling_params; give a whole number")
         is_lower = most is not None and most < self.tokens.max_context - len(ids)
         stop = stop_texts(getattr(sampling_params, "stop", None))
         completion = await self.tokens.generate(ids, most if is_lower else None, stop)

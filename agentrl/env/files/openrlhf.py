@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from copy import deepcopy
@@ -46,6 +47,9 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
     """Plays an instance of its class for every prompt: actions and feedback are appended until it is done."""
 
     def __init__(self, agent_instance_cls: type) -> None:
+        if inspect.iscoroutinefunction(vars(agent_instance_cls).get("__init__")):
+            name = agent_instance_cls.__name__
+            raise ConfigError(f"{name}.__init__ is async, so no object can be made: write def __init__ ({PAGE})")
         self.agent_instance_cls = agent_instance_cls
 
     async def execute(

@@ -88,6 +88,13 @@ def test_what_cannot_be_checked_exits_2_with_one_message(
     assert says in capsys.readouterr().err
 
 
+def test_a_class_that_cannot_be_made_exits_2_with_its_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    init = "    def __init__(self):\n        super().__init__()\n"
+    (tmp_path / "bare.py").write_text(f"from tests.zoo.good import Sums\n\n\nclass Bare(Sums):\n{init}")
+    assert main(["env", "check", str(tmp_path / "bare.py")]) == 2
+    assert "def __init__(self, config=None, **options)" in capsys.readouterr().err
+
+
 def test_the_page_lists_every_check_with_its_question_and_remedy() -> None:
     page = Path("docs/check-an-env.md").read_text()
     shown = [line for line in page.splitlines() if line.startswith("| `")]

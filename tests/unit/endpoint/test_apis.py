@@ -341,6 +341,7 @@ MASKED = [
     (SPEAKERS[0], {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
     (SPEAKERS[0], {"response_format": {"type": "json_object"}}),
     (SPEAKERS[0], {"structured_outputs": {"regex": "a+"}}),
+    (SPEAKERS[0], {"guided_regex": "a+"}),
     (SPEAKERS[1], {"text": {"format": {"name": "x", **SCHEMA}}}),
     (SPEAKERS[2], {"output_config": {"format": SCHEMA}}),
     (SPEAKERS[2], {"output_format": SCHEMA}),

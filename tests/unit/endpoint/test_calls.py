@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from http import HTTPStatus
 from itertools import count
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from agentrl.endpoint import Answer, Ask, Endpoint, Responder
 from agentrl.endpoint.calls import Calls, _is_retry
 from agentrl.env import AgentEnv, Context, Model, Task, play, reward
-from agentrl.serving import Head, Response
+from agentrl.serving import Head, RequestError, Response
 from agentrl.serving.connection import Connection
 from agentrl.serving.server import HttpServer
 from agentrl.types import Message
@@ -92,8 +93,30 @@ async def test_the_end_of_an_episode_ends_its_calls() -> None:
         await call.answer
 
 
+async def test_a_retry_of_a_call_that_failed_is_a_call_of_its_own() -> None:
+    calls, failures = (
+        Calls(responder := Numbering()),
+        iter([RequestError(HTTPStatus.BAD_GATEWAY, "role_error", "away")]),
+    )
+    answered = responder.answer
+
+    async def failing(ask: Ask) -> Answer:
+        for failure in failures:
+            raise failure
+        return await answered(ask)
+
+    responder.answer = failing  # type: ignore[method-assign]
+    responder.released.set()
+    with pytest.raises(RequestError, match="away"):
+        await calls.call(ASK, FIRST, b"same").answer
+    again = calls.call(ASK, RETRY, b"same")
+    assert await said(again.answer) == "0"
+    assert calls.call(ASK, RETRY, b"same") is again
+    await calls.close()
+
+
 def test_only_a_number_marks_a_retry() -> None:
-    for text, expected in (("1", True), ("0", False), ("²", False), ("x", False)):
+    for text, expected in (("1", True), ("0", False), ("00", False), ("9" * 5000, True), ("²", False), ("x", False)):
         assert _is_retry(Head("POST", "/", {"x-stainless-retry-count": text})) is expected
 
 

@@ -241,10 +241,7 @@ HIDING = {
     "code": ("", "reserved"),
     "limits": (9, r"limits is 9; write limits = Limits"),
     "blocking": ("no", "blocking is 'no'"),
-    "solved_reward": (
-        None,
-        r"solved_reward is None, so that the reward does not say what is solved: write success\(ctx\)",
-    ),
+    "solved_reward": (0, "solved_reward is 0; write a finite number above 0, or None"),
 }
 METHODS = ("__init__", "setup", "look", "respond", "right", "teardown")
 

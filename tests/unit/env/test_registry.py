@@ -194,6 +194,8 @@ def test_a_file_name_may_be_followed_by_a_class(tmp_path: Path, monkeypatch: pyt
     assert absolute("two.py:Other") == str(tmp_path / "two.py:Other")
     assert absolute("./folder") == str(tmp_path / "folder")
     assert absolute("guess") == "guess"
+    for address in ("agentrl://127.0.0.1:80/guess", "openenv:http://127.0.0.1:80", "agentrl://h:80/a/b@1.2"):
+        assert absolute(address) == address
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from agentrl.env import EnvDriver, Message, Task, tool
+from agentrl.env import Context, EnvDriver, Message, Task, tool
 from agentrl.env.tools import BadCallError, tools_of
 from agentrl.errors import ConfigError
 from tests.unit.env.worlds import Desk, InfraError
@@ -130,6 +130,12 @@ def test_a_missing_annotation_is_an_error_for_the_author() -> None:
         @tool
         def f(self, *x: int) -> None: ...
 
+    class Told:
+        @tool
+        def f(self, ctx: Context) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"@tool Told\.f: .*the episode is self\.ctx"):
+        tools_of(Told)
     with pytest.raises(ConfigError, match=r"@tool Unsaid\.f: parameter 'x' has no annotation"):
         tools_of(Unsaid)
     with pytest.raises(ConfigError, match="write plain parameters"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pydantic
 import pytest
@@ -30,6 +32,23 @@ def test_an_env_from_a_package_is_told_by_its_distribution() -> None:
     source = manifest.plugin_source("math", pydantic.BaseModel)
     assert (source.distribution, source.version) == ("pydantic", pydantic.VERSION)
     assert len(source.sha256) == 64
+
+
+def test_a_package_in_a_folder_has_the_version_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "agentrl_guess"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    module = ModuleType("agentrl_guess")
+    module.__file__ = str(package / "__init__.py")
+    monkeypatch.setitem(sys.modules, "agentrl_guess", module)
+    found = []
+    for name in ("agentrl-env-guess", "another-project"):
+        (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "7.1"\n')
+        source = manifest.plugin_source(str(tmp_path), type("Guess", (), {"__module__": "agentrl_guess.env"}))
+        found.append((source.distribution, source.version))
+    installed = importlib.metadata.version("agentrl-env-guess")
+    assert found == [("agentrl-env-guess", "7.1"), ("agentrl-env-guess", installed)]
+    assert installed != "7.1"
 
 
 def test_a_pickled_env_whose_module_is_not_here_is_told_by_its_pickle(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from agentrl.engine.scripted import ScriptedEngine
 from agentrl.env import EnvDriver, env_config, folders_apart, play, resolve
 from agentrl.env.dry_run.tasks import overlap, read_tasks
 from agentrl.env.dry_run.verdict import DryRunRequest, verdict
+from agentrl.env.files.openrlhf import MultiTurnAgentExecutor
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.types import Signal, StopReason, Trajectory
@@ -355,6 +356,14 @@ async def test_the_dry_run_takes_each_kind_of_file(folder: Path, code: str) -> N
 def test_the_stand_in_is_there_only_while_the_file_is_imported(folder: Path) -> None:
     assert resolve(written(folder, INSTANCE)).__name__ == "Quiz"
     assert [name for name in sys.modules if name.partition(".")[0] == "openrlhf"] == []
+
+
+def test_an_instance_whose_init_is_async_is_refused_by_name() -> None:
+    class Quiz:
+        async def __init__(self) -> None: ...  # type: ignore[misc]
+
+    with pytest.raises(ConfigError, match=r"Quiz\.__init__ is async, so no object can be made"):
+        MultiTurnAgentExecutor(Quiz)
 
 
 def test_a_class_has_a_name_by_which_every_process_finds_it(folder: Path) -> None:

@@ -209,6 +209,10 @@ def test_a_call_that_no_client_can_read_is_its_text(name: str, arguments: Any, t
 
 async def test_tokens_are_asked_for_at_least_one_at_a_time() -> None:
     async def agent(client: Client) -> None:
+        for fault in ({"ids": [5, 6.5]}, {"ids": [True]}, {"ids": [5], "max_tokens": 16.0}, {"ids": [5], "stop": [""]},
+                      {"ids": [5], "stop": [5]}, {"ids": [5], "stop": "ab"}):  # fmt: skip
+            with pytest.raises(RequestError, match=r"6\.5|True|16\.0|stop is"):
+                await client.model.tokens.generate(**fault)
         with pytest.raises(RequestError, match="max_tokens is 0"):
             await client.model.tokens.generate([5], max_tokens=0)
         for ids, why in (
