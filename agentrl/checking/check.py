@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from agentrl.env.attributes import INIT
@@ -77,7 +78,7 @@ class Subject:
     def named(cls, name: str, options: Mapping[str, Any]) -> Subject:
         """Find the environment; raises ConfigError for an unknown name or options that it does not take."""
         env_class = resolve(name)
-        made = catch(make_env, name, **options)
+        made = catch(partial(make_env, name, **options))
         if made.error and not isinstance(made.error, AgentRLError):
             raise ConfigError(
                 f"{env_class.__name__}{defined_at(env_class.__init__)} cannot be made: {describe_error(made.error)}; "
