@@ -8,16 +8,32 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Lock, Thread, main_thread
+from typing import NoReturn
 
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult, verdict
+from agentrl.env.registry import resolve
+from agentrl.env.testing.blocking import authors_line
 from agentrl.errors import ConfigError
 
 PATIENCE_S = 20.0
+STARTING_S = 6.0
+"""Time of that which the child may need before the episode begins."""
+BLOCKED_S = 8.0
+"""How long a line may hold the event loop before it is named."""
+BEAT_S = 0.1
+LOCK = Lock()
+"""Held by who answers."""
+BLOCKING_AGENT = (
+    "an agent that blocks in async def never reads the model's answer, and no other episode runs: write a plain def, "
+    "which has a thread of its own, or await asyncio.to_thread(…)"
+)
 
 
 def dry_run(request: DryRunRequest) -> DryRunResult:
@@ -83,11 +99,45 @@ def main() -> None:
     """Read a DryRunRequest from stdin; write the DryRunResult to the file descriptor in argv."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    result = asyncio.run(verdict(DryRunRequest(**json.load(sys.stdin))))
+    request, beats = DryRunRequest(**json.load(sys.stdin)), [time.monotonic()]
+    Thread(target=_watch, args=(request, beats), daemon=True).start()
+    _answer(asyncio.run(_beating(request, beats)))
+
+
+async def _beating(request: DryRunRequest, beats: list[float]) -> DryRunResult:
+    """Check the environment, and note the time whenever the event loop is free."""
+
+    async def beat() -> None:
+        while True:
+            beats.append(time.monotonic())
+            await asyncio.sleep(BEAT_S)
+
+    beating = asyncio.create_task(beat())
+    try:
+        return await verdict(request)
+    finally:
+        beating.cancel()
+
+
+def _watch(request: DryRunRequest, beats: list[float]) -> None:
+    """Answer, shortly before the parent's patience ends, if a line of the author's blocks the event loop."""
+    time.sleep(PATIENCE_S - STARTING_S)
+    blocked_s, line = time.monotonic() - beats[-1], authors_line(main_thread())
+    if blocked_s < BLOCKED_S or not line:
+        return
+    said = f"The event loop has been blocked for {blocked_s:.0f} s{line}"
+    if resolve(request.name)._drives:
+        _answer(DryRunResult(f"{said}: {BLOCKING_AGENT}."))
+    _answer(DryRunResult(notes=(f"{said}, so the environment was not checked.",)))
+
+
+def _answer(result: DryRunResult) -> NoReturn:
+    """Write the result, once, and end the process, without waiting for threads that an author left running."""
+    LOCK.acquire()
     with os.fdopen(int(sys.argv[1]), "w") as answer:
         json.dump(asdict(result), answer)
     sys.stderr.flush()
-    os._exit(0)  # does not wait for threads that an author left running
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 from agentrl.errors import Caught, catch
 from agentrl.plugins.tracebacks import is_foreign
 
+INSTALLED = "site-packages"
 GRACE_S = 5.0
 """Time for the checks to end at their own limit."""
 
@@ -29,8 +30,12 @@ def run_in_thread(checks: Coroutine[Any, Any, None], timeout_s: float) -> None:
 
 
 def authors_line(thread: Thread) -> str:
-    """Return the innermost line of the author that a thread runs, as ' by f (env.py:3)'."""
+    """Return the innermost line of the author that a thread runs, as ' by f (env.py:3)'.
+
+    It may be in a library that the author calls, if the author's own code is installed.
+    """
     running = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(running) if running else []
-    authors = [frame for frame in frames if is_foreign(frame.filename)]
+    foreign = [frame for frame in frames if is_foreign(frame.filename)]
+    authors = [frame for frame in foreign if INSTALLED not in Path(frame.filename).parts] or foreign
     return "".join(f" by {frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in authors[-1:])

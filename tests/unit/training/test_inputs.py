@@ -332,6 +332,15 @@ def test_an_environment_that_ends_its_process_is_refused(apart: Check) -> None:
         apart("def setup(self, task, ctx): os._exit(3)")
 
 
+@pytest.mark.timeout(120)
+def test_an_agent_that_blocks_the_event_loop_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text("import time\n\nasync def agent(task, ctx, model):\n    time.sleep(60)\n")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2 + 2?", "label": "4"}\n')
+    data = {key: str(tmp_path / "rows.jsonl") for key in ("data", "data_heldout")}
+    with pytest.raises(ConfigError, match=r"blocked for \d+ s by agent \(stuck\.py:4\): .*write a plain def"):
+        process.dry_run(DryRunRequest(str(tmp_path / "stuck.py"), data, ["train"]))
+
+
 def test_a_dry_run_may_print_more_than_a_pipe_holds(apart: Check) -> None:
     [said] = apart(
         "def setup(self, task, ctx): return [Message(role='user', content='word ' * 60_000)]"
