@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from agentrl.types import Message, TokenIds, ToolSpec
@@ -33,6 +34,13 @@ class Renderer(Protocol):
 
     def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
         """Return the assistant message in `sampled`."""
+
+
+@cache
+def longest_token(tokenizer: Any) -> int:
+    """Return how many characters a token may have: 1 if the tokens are bytes."""
+    vocabulary = getattr(tokenizer, "get_vocab", None)
+    return max(map(len, vocabulary())) if vocabulary else 1
 
 
 def load_renderer(tokenizer: Any) -> Renderer:

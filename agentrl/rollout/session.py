@@ -16,7 +16,7 @@ from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
 from agentrl.roles import Asked, relayed
 from agentrl.rollout.boundary import Ending, described
 from agentrl.rollout.recorder import Branch, Recorder
-from agentrl.rollout.renderer import Renderer
+from agentrl.rollout.renderer import Renderer, longest_token
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 
@@ -298,6 +298,7 @@ class Session(Responder):
         if ask.ids:
             self._check_ids(ask.ids)
             return ask.ids, None, 0
+        self._check_length(ask)
         for known in range(len(ask.messages) - 1, 0, -1):
             node = self._nodes.get(keys[known])
             if node is None:
@@ -311,6 +312,13 @@ class Session(Responder):
         if first.error is not None:
             raise refused("invalid_request_error", f"the model's chat template: {described(first.error)}")
         return first.value, None, 0
+
+    def _check_length(self, ask: Ask) -> None:
+        """Refuse text that cannot fit before it is tokenized, which may take seconds in which no other episode runs."""
+        size = sum(len(text_of(message)) for message in ask.messages)
+        if size > self._budget.context * longest_token(self._renderer.tokenizer):
+            self._excuse = Refusal(StopReason.CONTEXT_OVERFLOW)
+            raise refused("context_length_exceeded", f"{OVERLONG.format(self._budget.context)}, not {size} characters")
 
     def _check_ids(self, ids: TokenIds) -> None:
         """Refuse ids that the tokenizer lacks, but for those that the policy has sampled."""
@@ -348,15 +356,14 @@ def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
 
     Calls that no client can read are text.
     """
-    text = text_of(parsed)
-    stopped_by = min((one for one in stop if one in text), key=text.find, default="")
-    text = text.partition(stopped_by)[0] if stopped_by else text
-    message: Message = {**parsed, "content": text}
-    calls = message.pop("tool_calls", ())
+    message: Message = {**parsed}
+    text, calls = text_of(parsed), message.pop("tool_calls", ())
     readable = [call for call in calls if call["function"]["name"] and isinstance(call["function"]["arguments"], dict)]
     if len(readable) < len(calls):
         raw = (_raw(**call["function"]) for call in calls if call not in readable)
-        message["content"] = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
+        text = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
+    stopped_by = min((one for one in stop if one in text), key=text.find, default="")
+    message["content"] = text.partition(stopped_by)[0] if stopped_by else text
     if readable:
         message["tool_calls"] = readable
     return message, stopped_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -14,9 +14,10 @@ import pytest
 from agentrl.engine.scripted import Delay, ScriptedEngine
 from agentrl.env import Context, Model, reward
 from agentrl.rollout.episode import EpisodeRunner
+from agentrl.rollout.model_renderers import TemplateRenderer
 from agentrl.rollout.session import shown
 from agentrl.serving import RequestError
-from agentrl.types import Completion, Message, StopReason
+from agentrl.types import Completion, Message, StopReason, TokenIds, ToolSpec, text_of
 from tests.unit.rollout.agents import TOOLED, Client, Played, play, user
 from tests.unit.rollout.cases import Listening, check_law_1, request, stage
 from tests.unit.rollout.templates import encode
@@ -205,6 +206,34 @@ def test_a_call_that_no_client_can_read_is_its_text(name: str, arguments: Any, t
     call = {"id": "a", "type": "function", "function": {"name": name, "arguments": arguments}}
     parsed = Message(role="assistant", content="I call", tool_calls=[call])
     assert shown(parsed, ()) == ({"role": "assistant", "content": f"I call\n<tool_call>{text}</tool_call>"}, "")
+
+
+async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    first = TemplateRenderer.first
+
+    def noted(self: TemplateRenderer, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
+        rendered.append(text_of(messages[-1]))
+        return first(self, messages, tools)
+
+    monkeypatch.setattr(TemplateRenderer, "first", noted)
+
+    async def agent(client: Client) -> None:
+        answer = await client.post({"messages": [user("x" * 20_000_000)]})
+        assert answer.status_code == 400
+        assert "maximum context length" in answer.text
+        assert "not 20000000 characters" in answer.text
+        await client.ask(user("one"))
+
+    trajectory, heard = await play(agent)
+    assert (trajectory.turns, len(heard.calls), rendered) == (1, 1, ["one"])
+
+
+def test_a_stop_string_cuts_calls_that_no_client_can_read() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "", "arguments": '{"name": "add", STOP'}}
+    parsed = Message(role="assistant", content="I call", tool_calls=[call])
+    message, stopped_by = shown(parsed, ("STOP",))
+    assert (message, stopped_by) == ({"role": "assistant", "content": 'I call\n<tool_call>{"name": "add", '}, "STOP")
 
 
 async def test_tokens_are_asked_for_at_least_one_at_a_time() -> None:
