@@ -19,6 +19,8 @@ NAMES = sorted(name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(
 PLAIN = (bool, int, float, str)
 UNPLAYABLE = (AssertionError, ImportError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 """What games raise here that need another number of players, other settings, data, a key or a newer Python."""
+UNREADABLE = (IndexError, KeyError, OverflowError, RecursionError, ValueError)
+"""What games raise for a move that they do not expect, such as a number of 5,000 digits."""
 LOCK = threading.Lock()
 """Held while a game runs: the games draw from the random numbers of the process."""
 
@@ -47,9 +49,18 @@ class Game:
         self.seat, self.text = self._heard()
 
     def move(self, text: str) -> None:
-        """Make a move, and hear what the next player reads."""
-        self.is_over, _ = self._alone(lambda: self._game.step(text))
+        """Make a move, and hear what the next player reads. One on which the game fails is not allowed."""
+        self.is_over, _ = self._alone(lambda: self._stepped(text))
         self.seat, self.text = self._heard()
+
+    def _stepped(self, text: str) -> tuple[bool, Any]:
+        try:
+            result: tuple[bool, Any] = self._game.step(text)
+        except UNREADABLE:
+            state = self._game.state
+            state.set_invalid_move(reason="The move cannot be read.")
+            result = state.step()
+        return result
 
     def rewards(self) -> dict[int, float]:
         """Return the reward of each player; none while the game has not ended."""

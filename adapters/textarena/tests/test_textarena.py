@@ -111,6 +111,14 @@ def test_a_player_that_breaks_the_rules_loses_and_an_unfinished_game_pays_nobody
     assert short.is_valid
 
 
+@pytest.mark.parametrize("name", ["TicTacToe-v0", "Mastermind-v0", "Nim-v0"])
+def test_a_move_on_which_the_game_fails_is_one_that_it_does_not_allow(name: str) -> None:
+    move = f"[{'9' * 5000} {'9' * 5000}]"
+    trajectory = testing.rehearse(make_env(f"textarena:{name}"), [move, move], timeout_s=150)
+    assert (trajectory.error, trajectory.is_valid, trajectory.turns) == ("", True, 2)
+    assert trajectory.reward <= 0
+
+
 def test_self_play_is_solved_by_a_game_that_is_played_out_by_the_rules() -> None:
     def success(name: str, moves: list[str], **options: int) -> bool:
         [episode] = play(make_env(f"textarena:TicTacToe-v0{name}", **options), moves)
