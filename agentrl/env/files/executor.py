@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from agentrl.endpoint import Model
 from agentrl.env.config import Limits
 from agentrl.env.context import Context
-from agentrl.env.files.llm_engine import LLMEngine, SamplingParams
+from agentrl.env.files.llm_engine import OF_EPISODE, LLMEngine, SamplingParams
 from agentrl.env.files.results import returned, signals
 from agentrl.env.files.rows import PromptEnv
 from agentrl.env.messages import short
@@ -38,6 +38,7 @@ class ExecutorEnv(PromptEnv):
         """Return the result of the executor."""
         tokens = model.tokens
         engine = LLMEngine(tokens)
+        OF_EPISODE.set(engine)
         execute = self.executor.execute
         images = {"images": None} if "images" in inspect.signature(execute).parameters else {}
         where = f"{type(self).__name__}.execute"

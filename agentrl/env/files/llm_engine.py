@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import index
@@ -65,6 +66,10 @@ class RequestOutput:
     outputs: list[Output]
 
 
+OF_EPISODE: ContextVar[LLMEngine | None] = ContextVar("llm_engine", default=None)
+"""The engine of the episode that the running code belongs to."""
+
+
 @dataclass
 class LLMEngine:
     """Samples from the policy for one episode."""
@@ -77,6 +82,11 @@ class LLMEngine:
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> RequestOutput:
         """Sample one completion. Raises EnvError for images, wrong ids, and parameters that a run cannot follow."""
+        if OF_EPISODE.get() is not self:
+            raise EnvError(
+                "llm_engine.generate was called for another episode than its own: an executor plays several at once, "
+                "and each call of execute has its own llm_engine. Use that one; do not keep it on self, or in a server"
+            )
         if multi_modal_data:
             raise EnvError("llm_engine.generate got multi_modal_data: the policy reads text only")
         check_params(sampling_params, self.tokens.temperature)

@@ -125,6 +125,21 @@ def values(trajectory: Trajectory) -> dict[str, Any]:
     return {signal.name: signal.value for signal in trajectory.signals}
 
 
+async def test_the_engine_of_another_episode_is_refused_by_name(folder: Path) -> None:
+    kept = "self.kept = getattr(self, 'kept', llm_engine)\n        output = (await self.kept.generate"
+    code = EXECUTOR.replace("CHANGE", "pass").replace("output = (await llm_engine.generate", kept)
+    engine = await ScriptedEngine.ready(
+        ["four", "four"], encode=lambda text: encode(tokenizer(), text), vocab_size=len(tokenizer())
+    )
+    worker = RolloutWorker(written(folder, code), options(folder), str(folder / "model"), Listening(engine), 4000)
+    try:
+        own, other = [await worker.run(request(task_index=0, max_tokens=200)) for _ in range(2)]
+    finally:
+        await worker.close()
+    assert (own.error, own.is_valid) == ("", True)
+    assert "was called for another episode than its own" in other.error
+
+
 @pytest.mark.parametrize("code", [INSTANCE, MULTI])
 async def test_an_instance_plays_until_it_is_done(folder: Path, code: str) -> None:
     trajectory, heard = await run(folder, code, "five", "four", input_template="Q: {}")
