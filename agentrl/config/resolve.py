@@ -164,8 +164,12 @@ def explain(config: Config, machine: Machine) -> str:
     scorers += [f"A vLLM process of its own serves {name} for roles and judges." for name in config.role_models]
     names = ", ".join(keys.name for keys in config.reward.models)
     rewards = [f"Reward models score every finished episode: {names}."] if names else []
+    every = f", and after every {counted(config.eval.every, 'step')}" if config.eval.every else ""
+    evaluated = f"Before and after the run{every}, up to {counted(config.eval.tasks, 'held-out task')} x "
+    evaluated += f"{counted(config.eval.samples, 'episode')} are an evaluation (eval.tasks, eval.samples)."
+    evaluations = [evaluated] if config.eval.tasks else []
     settings = "`agentrl config` shows every setting and its source."
-    return " ".join((here, model, *scorers, load, *rewards, wait, settings))
+    return " ".join((here, model, *scorers, load, *rewards, wait, *evaluations, settings))
 
 
 def _sharing(config: Config) -> str:
