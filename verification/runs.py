@@ -145,7 +145,7 @@ def _lawful(run: Path) -> str:
 
 
 def replay(setting: Setting, run: Path, said: str) -> None:
-    """Replay a run, of which `said` tells. Raises BoundError if the weights are others."""
+    """Replay the run that `said` describes. Raises BoundError if the weights are others."""
     try:
         _agentrl(setting, "replay", str(run))
     except BoundError as error:

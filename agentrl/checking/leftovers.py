@@ -85,17 +85,17 @@ def _noting_files() -> Iterator[set[str]]:
     """Note the paths of the files and folders that this process makes."""
     made = set[str]()
     WATCHED.append(made)
-    if _note not in HOOKED:
-        HOOKED.append(_note)
-        sys.addaudithook(_note)
+    if _notice not in HOOKED:
+        HOOKED.append(_notice)
+        sys.addaudithook(_notice)
     try:
         yield made
     finally:
         WATCHED.remove(made)
 
 
-def _note(event: str, details: tuple[Any, ...]) -> None:
-    """An audit hook, which stays for the life of the process."""
+def _notice(event: str, details: tuple[Any, ...]) -> None:
+    """Note the path of a new file: an audit hook, which stays for the life of the process."""
     if WATCHED and event in MAKING and MAKING[event](details):
         path = details[1] if event == "os.rename" else details[0]
         if isinstance(path, str | bytes | os.PathLike):

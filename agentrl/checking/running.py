@@ -20,9 +20,9 @@ from agentrl.checking.check import (
     unchecked,
 )
 from agentrl.env.driver.resources import close_shared
-from agentrl.env.testing.blocking import authors_line
 from agentrl.env.testing.episodes import sample_tasks
 from agentrl.errors import AgentRLError, Caught, acatch
+from agentrl.plugins.blocking import authors_line
 from agentrl.plugins.tracebacks import describe_error
 
 GRACE_S = 5.0

@@ -25,7 +25,7 @@ async def oracle(subject: Subject) -> str:
     """Check that the oracle solves every sampled task."""
     if issubclass(subject.env_class, Adapter) and subject.env_class.oracle is Env.oracle:
         raise FailedError(
-            "its library tells no solutions, so that nothing shows whether they are rewarded: to check that, write "
+            "its library gives no solutions, so that nothing shows whether they are rewarded: to check that, write "
             f"oracle(task) in a class that derives from agentrl.env.resolve({subject.name!r})"
         )
     tasks, began = TASKS, time.monotonic()

@@ -122,7 +122,7 @@ class Gymnasium(Adapter):
         return float(ctx.state.total)
 
     def success(self, ctx: Context) -> bool:
-        """Return whether the game came to its best end; without known transitions, to one that pays."""
+        """Return whether the game reached its best end; without known transitions, one that pays."""
         ending: float | None = ctx.state.ending
         if ending is None:
             return False

@@ -19,8 +19,8 @@ from typing import NoReturn
 
 from agentrl.env.dry_run.verdict import DryRunRequest, DryRunResult, verdict
 from agentrl.env.registry import resolve
-from agentrl.env.testing.blocking import authors_line
 from agentrl.errors import ConfigError
+from agentrl.plugins.blocking import authors_line
 
 PATIENCE_S = 20.0
 STARTING_S = 6.0
@@ -29,7 +29,7 @@ BLOCKED_S = 8.0
 """How long a line may hold the event loop before it is named."""
 BEAT_S = 0.1
 LOCK = Lock()
-"""Held by who answers."""
+"""Held by the thread that answers."""
 BLOCKING_AGENT = (
     "an agent that blocks in async def never reads the model's answer, and no other episode runs: write a plain def, "
     "which has a thread of its own, or await asyncio.to_thread(…)"

@@ -19,7 +19,6 @@ from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
 from agentrl.env.policies import NOISE, canaries_of, echo, oracle_of, player_of, saying, solution_of, solution_reward
 from agentrl.env.tasks import Task
-from agentrl.env.testing.blocking import run_in_thread
 from agentrl.env.testing.cancellation import cancel_everywhere, described
 from agentrl.env.testing.episodes import (
     ChoosePolicy,
@@ -32,6 +31,7 @@ from agentrl.env.testing.episodes import (
     signals_of,
 )
 from agentrl.errors import ConfigError
+from agentrl.plugins.blocking import run_in_thread
 from agentrl.types import TRAIN, Message
 
 T = TypeVar("T")

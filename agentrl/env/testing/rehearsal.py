@@ -148,7 +148,7 @@ class Rehearsal:
 
 
 class _NotingRenderer:
-    """A renderer that notes of which messages it has made a prompt: what the model reads, whoever asks it."""
+    """A renderer that notes of which messages it has made a prompt: what the model reads."""
 
     def __init__(self, renderer: Renderer, prompts: dict[TokenIds, list[Message]]) -> None:
         self._renderer, self._prompts = renderer, prompts
@@ -157,7 +157,7 @@ class _NotingRenderer:
         return getattr(self._renderer, name)
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenIds:
-        """See `Renderer`."""
+        """Return the whole conversation."""
         prompt = self._renderer.first(messages, tools)
         self._prompts[prompt] = list(messages)
         return prompt
@@ -170,7 +170,7 @@ class _NotingRenderer:
         new: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
     ) -> TokenIds | None:
-        """See `Renderer`."""
+        """Return the ids that follow."""
         added = self._renderer.extend(prompt, sampled, reply, new, tools)
         if added is not None:
             self._prompts[prompt + sampled + added] = [*self._prompts.get(prompt, ()), reply, *new]
