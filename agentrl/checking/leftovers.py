@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ MAKING: dict[str, Callable[[tuple[Any, ...]], bool]] = {
 }
 """Whether an event of Python's audit makes a file or a folder, by its name."""
 WATCHED: list[set[str]] = []
-HOOKED: list[Any] = []
 
 
 async def check_leftovers(subject: Subject) -> str:
@@ -85,17 +85,21 @@ def _noting_files() -> Iterator[set[str]]:
     """Note the paths of the files and folders that this process makes."""
     made = set[str]()
     WATCHED.append(made)
-    if _notice not in HOOKED:
-        HOOKED.append(_notice)
-        sys.addaudithook(_notice)
+    _hook()
     try:
         yield made
     finally:
         WATCHED.remove(made)
 
 
+@cache
+def _hook() -> None:
+    """Add the audit hook, once: it stays for the life of the process."""
+    sys.addaudithook(_notice)
+
+
 def _notice(event: str, details: tuple[Any, ...]) -> None:
-    """Note the path of a new file: an audit hook, which stays for the life of the process."""
+    """Note the path of a new file."""
     if WATCHED and event in MAKING and MAKING[event](details):
         path = details[1] if event == "os.rename" else details[0]
         if isinstance(path, str | bytes | os.PathLike):

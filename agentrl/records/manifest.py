@@ -405,7 +405,7 @@ def _version_beside(package: Path, distribution: str) -> str:
         project = tomllib.loads((package.parent / "pyproject.toml").read_text("utf-8")).get("project", {})
     except (OSError, ValueError):
         return ""
-    is_same = canonicalize_name(str(project.get("name", ""))) == canonicalize_name(distribution)
+    is_same = bool(distribution) and canonicalize_name(str(project.get("name", ""))) == canonicalize_name(distribution)
     return str(project.get("version", "")) if is_same else ""
 
 

@@ -109,7 +109,7 @@ async def _beating(request: DryRunRequest, beats: list[float]) -> DryRunResult:
 
     async def beat() -> None:
         while True:
-            beats.append(time.monotonic())
+            beats[0] = time.monotonic()
             await asyncio.sleep(BEAT_S)
 
     beating = asyncio.create_task(beat())
@@ -122,7 +122,7 @@ async def _beating(request: DryRunRequest, beats: list[float]) -> DryRunResult:
 def _watch(request: DryRunRequest, beats: list[float]) -> None:
     """Answer, shortly before the parent's patience ends, if a line of the author's blocks the event loop."""
     time.sleep(PATIENCE_S - STARTING_S)
-    blocked_s, line = time.monotonic() - beats[-1], authors_line(main_thread())
+    blocked_s, line = time.monotonic() - beats[0], authors_line(main_thread())
     if blocked_s < BLOCKED_S or not line:
         return
     said = f"The event loop has been blocked for {blocked_s:.0f} s{line}"
