@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentrl.checking.check import TASKS, FailedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
-from agentrl.env.policies import DEFAULT_REWARD, solution_reward
+from agentrl.env.policies import DEFAULT_REWARD, player_of, solution_reward
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
-from agentrl.env.testing.episodes import sample_tasks
+from agentrl.env.testing.episodes import play_each, play_signals, sample_tasks
 from agentrl.env.testing.rehearsal import Rehearsal
 from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory
 
@@ -22,6 +23,8 @@ Among three choices it is right in a third of the tasks.
 """
 SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 60.0, asks_success=True)
 MAX_CONTEXT = 1 << 20
+IN_TURN_S = 20.0
+"""Time for the episodes that a check has to play one after another."""
 
 Answers = Callable[[Env, Task, list[Task]], Policy]
 """Chooses the model's turns for a task; the list contains all sampled tasks."""
@@ -75,7 +78,11 @@ async def check_floor(subject: Subject, answers: Answers, what: str, *, most: fl
     They are made at `count` tasks of each split. Returns their mean reward, as a note.
     """
     tasks, scale = await sample_tasks(subject.make(), count), solution_reward(subject.make()) or DEFAULT_REWARD
-    found = [await earned(subject, task, answers(subject.make(), task, tasks), what) for task in tasks]
+
+    async def play(task: Task) -> Earned:
+        return await earned(subject, task, answers(subject.make(), task, tasks), what)
+
+    found = await play_each(play, tasks)
     mean = sum(each.reward for each in found) / len(found)
     solved = sum(each.is_solved for each in found) / len(found)
     if mean > most * scale + ROUNDING or solved > most + ROUNDING:
@@ -87,3 +94,12 @@ async def check_floor(subject: Subject, answers: Answers, what: str, *, most: fl
     if mean > ROUNDING:
         return f"mean reward {mean:.2g}, above 0: up to {most * scale:g} may be chance"
     return f"mean reward {mean:.2g}" if mean else ""
+
+
+async def affordable(subject: Subject, most: int, episodes: int = 1) -> int:
+    """Return how many times IN_TURN_S suffices for so many episodes, judged by one: at least once, at most `most`."""
+    env = subject.make()
+    task = (await sample_tasks(env, 1))[0]
+    began = time.monotonic()
+    await play_signals(env, task, player_of(env, task))
+    return max(1, min(most, int(IN_TURN_S / (episodes * (time.monotonic() - began)))))

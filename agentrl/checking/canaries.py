@@ -25,7 +25,7 @@ from agentrl.env.policies import (
 )
 from agentrl.env.roles import roles_of
 from agentrl.env.tasks import Task
-from agentrl.env.testing.episodes import sample_tasks
+from agentrl.env.testing.episodes import play_each, sample_tasks
 from agentrl.env.tools import tools_of
 from agentrl.errors import catch
 from agentrl.types import Message, text_of
@@ -163,7 +163,11 @@ async def _chance(subject: Subject) -> float:
 
 async def check_empty(subject: Subject) -> str:
     """Check that an empty answer earns nothing, and neither does white space."""
-    notes = [await check_floor(subject, partial(_say, blank), what, most=0.0) for what, blank in BLANKS.items()]
+
+    async def check(case: tuple[str, str]) -> str:
+        return await check_floor(subject, partial(_say, case[1]), case[0], most=0.0)
+
+    notes = await play_each(check, BLANKS.items())
     return ", ".join(f"{what}: {note}" for what, note in zip(BLANKS, notes, strict=True) if note)
 
 
@@ -175,7 +179,11 @@ async def check_constant(subject: Subject) -> str:
     if not (solution := _solution(env, tasks[0])):
         raise SkippedError("the first task has no solution that is one turn of text")
     what = f"the solution of task {tasks[0].id!r}"
-    rewards = [(await earned(subject, task, saying(solution), what)).reward for task in tasks]
+
+    async def play(task: Task) -> float:
+        return (await earned(subject, task, saying(solution), what)).reward
+
+    rewards = await play_each(play, tasks)
     mean, most = sum(rewards) / len(rewards), MOST_ALIKE * (solution_reward(env) or DEFAULT_REWARD)
     if mean > most:
         raise FailedError(f"{what} earns {mean:.2g} on average in {len(tasks)} tasks: the answer need not fit the task")
@@ -184,22 +192,28 @@ async def check_constant(subject: Subject) -> str:
 
 async def check_malformed(subject: Subject) -> str:
     """Check that what no reader can read earns nothing, and is no error of the verifier."""
-    for what, text in MALFORMED.items():
-        for form in ("{}", "\\boxed{{{0}}} <answer>{0}</answer>"):
-            await check_floor(subject, partial(_say, form.format(text)), what, most=CHANCE, count=1)
+
+    async def check(case: tuple[str, str]) -> None:
+        await check_floor(subject, partial(_say, case[1]), case[0], most=CHANCE, count=1)
+
+    forms = ("{}", "\\boxed{{{0}}} <answer>{0}</answer>")
+    await play_each(check, [(what, form.format(text)) for what, text in MALFORMED.items() for form in forms])
     return ""
 
 
 async def check_executed(subject: Subject) -> str:
     """Check that nothing executes what a model writes."""
     with tempfile.TemporaryDirectory(prefix="agentrl-check-") as folder:
-        mark = Path(folder, "executed")
         task = (await sample_tasks(subject.make(), 1))[0]
-        for form in WRITES:
-            text = form.format(mark=str(mark))
+
+        async def check(case: tuple[int, str]) -> None:
+            mark = Path(folder, f"executed-{case[0]}")
+            text = case[1].format(mark=str(mark))
             await attempt(subject, task, saying(text))
             if await asyncio.to_thread(mark.exists):
                 raise FailedError(f"the answer {text!r} was executed, and made that file")
+
+        await play_each(check, enumerate(WRITES))
     return ""
 
 

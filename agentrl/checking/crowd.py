@@ -13,6 +13,7 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
+from agentrl.checking.attempts import affordable
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
 from agentrl.env.policies import player_of
@@ -28,6 +29,8 @@ SIZES = (1, 64, 1000)
 BUDGET_S = 60.0
 """Time that a crowd may take; a larger one that would take longer is left out."""
 BLOCKED_S, WATCH_S = 0.05, 0.005
+EPISODES = 8
+"""About how many episodes a round plays at one task of each split."""
 
 
 async def crowd(subject: Subject) -> str:
@@ -89,9 +92,10 @@ def _quantiles(latencies: list[float]) -> tuple[float, float]:
 async def unblocked(subject: Subject) -> str:
     """Check that no method of the environment holds the event loop, in two rounds: what is done once may take long."""
     blocked, home = set[str](), home_of(Path(getfile(subject.env_class)))
+    tasks = await affordable(subject, 2, EPISODES)
     for _ in range(2):
         with _watched(home) as lines:
-            await _round(subject)
+            await _round(subject, tasks)
         blocked = lines
     if blocked:
         raise FailedError(
@@ -100,9 +104,9 @@ async def unblocked(subject: Subject) -> str:
     return ""
 
 
-async def _round(subject: Subject) -> None:
+async def _round(subject: Subject, tasks: int) -> None:
     """Play oracle, canaries and silence, one episode after another."""
-    for task in await sample_tasks(subject.make(), 2):
+    for task in await sample_tasks(subject.make(), tasks):
         # No run asks for the oracle and the canaries, so they may compute.
         for policy in await asyncio.to_thread(own_evidence, subject.make(), task):
             await play_signals(subject.make(), task, policy)

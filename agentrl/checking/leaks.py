@@ -14,7 +14,7 @@ from agentrl.env.base import Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.policies import saying
 from agentrl.env.tasks import Task
-from agentrl.env.testing.episodes import sample_tasks
+from agentrl.env.testing.episodes import play_each, sample_tasks
 from agentrl.types import Message, text_of
 
 WORDS = "answer|solution|gold|label|target|secret|expected|correct"
@@ -61,20 +61,24 @@ READERS: dict[str, Reader] = {
 async def check_leak(subject: Subject) -> str:
     """Check that nobody solves the tasks by repeating a certain part of the prompt, or of what describes the tools."""
     tasks = await sample_tasks(subject.make(), TASKS // 2)
-    offered = [await _offered(subject, task) for task in tasks]
+    offered = await play_each(partial(_offered, subject), tasks)
+    cases = list[tuple[str, Task, Policy]]()
     for (name, read), form in itertools.product(READERS.items(), FORMS):
-        await _check(subject, f"{name} of the prompt", [(task, partial(_answer, read, form)) for task in tasks])
+        cases += [(f"{name} of the prompt", task, partial(_answer, read, form)) for task in tasks]
         if any(offered):
-            answers = [form.format(read(text)) for text in offered]
-            told = [(task, saying(answer)) for task, answer in zip(tasks, answers, strict=True)]
-            await _check(subject, f"{name} of the tools", told)
+            answers = [saying(form.format(read(text))) for text in offered]
+            cases += [(f"{name} of the tools", *told) for told in zip(tasks, answers, strict=True)]
+
+    async def attempted(case: tuple[str, Task, Policy]) -> bool:
+        what, task, policy = case
+        return (await earned(subject, task, policy, what)).is_solved
+
+    found = await play_each(attempted, cases)
+    for start in range(0, len(cases), len(tasks)):
+        solved = sum(found[start : start + len(tasks)])
+        if solved > LIMIT * len(tasks):
+            raise FailedError(f"{cases[start][0]} solves {solved} of {len(tasks)} tasks")
     return ""
-
-
-async def _check(subject: Subject, what: str, played: list[tuple[Task, Policy]]) -> None:
-    solved = [(await earned(subject, task, policy, what)).is_solved for task, policy in played]
-    if sum(solved) > LIMIT * len(solved):
-        raise FailedError(f"{what} solves {sum(solved)} of {len(solved)} tasks")
 
 
 def _answer(read: Reader, form: str, messages: list[Message]) -> str:

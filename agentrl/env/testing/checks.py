@@ -26,6 +26,7 @@ from agentrl.env.testing.episodes import (
     Moment,
     check_positive,
     moments,
+    play_each,
     play_signals,
     sample_tasks,
     signals_of,
@@ -111,7 +112,8 @@ async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = N
     alone, any valid reward will do. The oracle plays in a group of one, whose group rewards count.
     """
     least = solution_reward(make()) if least is None else least
-    for task in await _sampled(make, tasks):
+
+    async def check(task: Task) -> None:
         episode = await _played(make, task, oracle_of(make(), task))
         if least is None:
             assert not _why(episode), f"the oracle of {_named(task)} is not scored{_why(episode)}"
@@ -121,20 +123,26 @@ async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = N
             )
         _check_success(episode, f"the oracle of {_named(task)}", expected=True)
 
+    await play_each(check, await _sampled(make, tasks))
+
 
 async def check_canaries(make: MakeEnv, *, tasks: int = 8, most: float = 0.0) -> None:
     """Assert that every canary of every sampled task earns at most `most`, up to rounding, and that it is no success.
 
     Group rewards must be valid, but do not count: alone in its group, a canary is the best.
     """
-    for task in await _sampled(make, tasks):
-        for name, policy in canaries_of(make(), task).items():
-            episode, canary = await _played(make, task, policy), f"canary {name!r} of {_named(task)}"
-            assert not _why(episode), f"{canary} is not scored{_why(episode)}"
-            own = tuple(signal for signal in episode.signals if signal.scope != "group")
-            reward = replace(episode, signals=own).reward
-            assert reward <= most or _is_close(reward, most), f"{canary} earns {reward}, more than {most}"
-            _check_success(episode, canary, expected=False)
+
+    async def check(case: tuple[Task, str, Policy]) -> None:
+        task, name, policy = case
+        episode, canary = await _played(make, task, policy), f"canary {name!r} of {_named(task)}"
+        assert not _why(episode), f"{canary} is not scored{_why(episode)}"
+        own = tuple(signal for signal in episode.signals if signal.scope != "group")
+        reward = replace(episode, signals=own).reward
+        assert reward <= most or _is_close(reward, most), f"{canary} earns {reward}, more than {most}"
+        _check_success(episode, canary, expected=False)
+
+    sampled = await _sampled(make, tasks)
+    await play_each(check, [(task, *canary) for task in sampled for canary in canaries_of(make(), task).items()])
 
 
 def own_evidence(env: Env, task: Task) -> list[Policy]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from agentrl.env.base import Env, Policy
 from agentrl.env.context import Start, StepResult
@@ -20,6 +22,10 @@ ChoosePolicy = Callable[[Env, Task], Policy]
 """Chooses who plays the assistant in a task."""
 MakeEnv = Callable[[], Env]
 """Makes an environment object; a class is one."""
+SLOW_S, AT_ONCE = 0.5, 16
+"""Seconds of one episode from which others are played at the same time, and how many of them."""
+Case = TypeVar("Case")
+Played = TypeVar("Played")
 
 
 class Moment(NamedTuple):
@@ -40,6 +46,27 @@ async def sample_tasks(env: Env, count: int) -> list[Task]:
     if not found:
         raise EnvError(f"{type(env).__name__}.tasks returns no task, neither for {TRAIN!r} nor for {HELD_OUT!r}")
     return found
+
+
+async def play_each(play: Callable[[Case], Awaitable[Played]], cases: Iterable[Case]) -> list[Played]:
+    """Play cases one after another, as long as each takes less than SLOW_S; at most AT_ONCE of the rest at once."""
+    played, waiting, room, took_s = list[Played](), [*cases][::-1], asyncio.Semaphore(AT_ONCE), 0.0
+
+    async def bounded(case: Case) -> Played:
+        async with room:
+            return await play(case)
+
+    while waiting and took_s < SLOW_S:
+        began = time.monotonic()
+        played.append(await play(waiting.pop()))
+        took_s = time.monotonic() - began
+    rest = [asyncio.ensure_future(bounded(case)) for case in reversed(waiting)]
+    try:
+        return [*played, *await asyncio.gather(*rest)]
+    finally:
+        for each in rest:
+            each.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
 
 def check_positive(**counts: int) -> None:
