@@ -63,9 +63,7 @@ async def process(subject: Subject) -> str:
     try:
         async with asyncio.TaskGroup() as both:
             asked = [
-                both.create_task(
-                    probe.verdicts_elsewhere(subject, tasks, seed, days * DAY_S, is_reversed=bool(number))
-                )
+                both.create_task(probe.verdicts_elsewhere(subject, tasks, seed, days * DAY_S, is_reversed=bool(number)))
                 for number, (seed, days) in enumerate(zip(HASH_SEEDS, DAYS_AHEAD, strict=True))
             ]
     except ExceptionGroup as failed:

@@ -66,7 +66,8 @@ async def play_each(play: Callable[[Case], Awaitable[Played]], cases: Iterable[C
     finally:
         for each in rest:
             each.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        if rest:
+            await asyncio.wait(rest)
 
 
 def check_positive(**counts: int) -> None:

@@ -21,6 +21,7 @@ from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
 from agentrl.env import Context, Limits, Message, Policy, Task, reward
 from agentrl.env.testing import cancellation
+from agentrl.env.testing.episodes import play_each
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
 from tests.unit.packaging.wheels import write_base
 from tests.zoo import behaviour, contract, good, packages, truth
@@ -109,6 +110,44 @@ def test_a_deadline_of_a_check_is_no_fault_of_the_environment(limit: str, monkey
     [result] = run_checks(Subject("slow", Sluggish), [check])
     assert result.status is Status.UNCHECKED, result.text
     assert "the machine or the environment is slow" in result.text
+
+
+async def test_slow_episodes_are_played_at_once_and_quick_ones_one_after_another() -> None:
+    running, most = 0, 0
+
+    async def play(seconds: float) -> float:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(seconds)
+        running -= 1
+        return seconds
+
+    assert await play_each(play, [0.01, 0.02, 0.03]) == [0.01, 0.02, 0.03]
+    assert most == 1
+    assert await play_each(play, [0.6, 0.2, *[0.1] * 30]) == [0.6, 0.2, *[0.1] * 30]
+    assert most == 16
+
+
+async def test_a_fault_ends_the_episodes_that_are_played_beside_it() -> None:
+    ended = list[str]()
+
+    async def play(name: str) -> None:
+        try:
+            await asyncio.sleep({"slow": 0.6, "broken": 0.05}.get(name, 30.0))
+        finally:
+            ended.append(name)
+        assert name != "broken"
+
+    with pytest.raises(AssertionError):
+        await play_each(play, ["slow", "broken", "long"])
+    assert ended == ["slow", "broken", "long"]
+
+
+def test_a_slow_environment_is_checked_with_fewer_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "IN_TURN_S", 4.0)
+    [result] = run_checks(Subject("slow", Sluggish), [replace(BY_NAME["order"], timeout_s=30.0)])
+    assert (result.status, result.text) == (Status.PASSED, "its episodes are slow: 1 tasks of each split")
 
 
 def test_the_policy_that_repeats_the_prompt_leaves_out_its_own_messages() -> None:
