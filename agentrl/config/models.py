@@ -101,6 +101,11 @@ def tokenizer(folder: Path) -> Any:
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file))
+    return chat_tokenizer(folder)
+
+
+def chat_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of transformers, which has a chat template."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder)

@@ -2,11 +2,12 @@
 
 from agentrl.endpoint.model import POLICY, Model, Responder
 from agentrl.endpoint.server import Endpoint
-from agentrl.endpoint.tokens import ByteTokenizer, Generate, Tokens
+from agentrl.endpoint.tokens import TOKENIZER, ByteTokenizer, Generate, Tokens
 from agentrl.endpoint.wire import Answer, Ask, Key, key_after, keys_of, refused
 
 __all__ = [
     "POLICY",
+    "TOKENIZER",
     "Answer",
     "Ask",
     "ByteTokenizer",

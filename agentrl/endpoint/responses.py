@@ -33,6 +33,7 @@ class ResponsesRequest(Request):
     conversation: Any = None
     prompt: Any = None
     background: bool | None = None
+    parallel_tool_calls: bool | None = None
 
     def ask(self, agent: str, earlier: Conversations) -> Ask:
         """Return what the request asks for; see `Request`. Instructions are not kept: each request has its own."""
@@ -78,7 +79,7 @@ class ResponsesRequest(Request):
             "usage": _usage(answer),
             "tools": self.tools or [],
             "tool_choice": self.tool_choice or "auto",
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
             "metadata": {},
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,9 +41,9 @@ class NoTokenizerError(AgentRLError, AttributeError):
 
 
 class ByteTokenizer:
-    """The tokenizer of episodes without a model: the bytes of UTF-8, and NUL at the end of a message."""
+    """The tokenizer of episodes without a model: the bytes of UTF-8, NUL at the end, and the marks of ChatML."""
 
-    chat_template = "role: text"
+    chat_template = "<|im_start|>role\ntext<|im_end|>\n"
     eos_token, eos_token_id = "\0", 0
     vocab_size = 256
 
@@ -69,6 +70,11 @@ class ByteTokenizer:
         self, messages: Sequence[Mapping[str, Any]], tokenize: bool = True, add_generation_prompt: bool = False
     ) -> str | list[int]:
         """Return the messages as text, or as ids."""
-        text = "".join(f"{message['role']}: {text_of(message)}\0" for message in messages)  # type: ignore[arg-type]
-        text += "assistant: " if add_generation_prompt else ""
+        turns = ((message["role"], text_of(message)) for message in messages)  # type: ignore[arg-type]
+        text = "".join(f"<|im_start|>{role}\n{said}<|im_end|>\n" for role, said in turns)
+        text += "<|im_start|>assistant\n" if add_generation_prompt else ""
         return self.encode(text) if tokenize else text
+
+
+TOKENIZER: ContextVar[Any] = ContextVar("tokenizer", default=None)
+"""The tokenizer of episodes without a model, a `ByteTokenizer` unless it is set: a dry run sets that of its model."""

@@ -14,6 +14,7 @@ from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
+from agentrl.config.embedded import EMBEDDED
 from agentrl.config.models import check_context, config_json, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.validate import check_without_critic
@@ -70,7 +71,8 @@ class RunInputs:
         if config.env_lock:
             check_lock(config.env_lock, config.env)
         wanted = splits or ((TRAIN, HELD_OUT) if config.eval.tasks else (TRAIN,))
-        tried = [_tried(config, env, wanted) for env in config.env]
+        template = _with_template(config.model.name)
+        tried = [_tried(config, env, wanted, template) for env in config.env]
         check_roles(config, [one.roles for one in tried])
         if algorithm:
             check_curriculum(config, [TRAIN in one.endless for one in tried])
@@ -129,10 +131,15 @@ class RunInputs:
 # The environments.
 
 
-def _tried(config: Config, section: EnvSection, splits: Sequence[str]) -> Inspection:
+def _with_template(model: str) -> str:
+    """Return the folder of a model with its tokenizer; "" for the embedded one, which may not be there yet."""
+    return "" if model in ("", EMBEDDED) else str(locate(model, has_weights=False))
+
+
+def _tried(config: Config, section: EnvSection, splits: Sequence[str], model: str) -> Inspection:
     """Check one environment where it will run, and play an episode of it. Raises ConfigError."""
     max_turns = config.rollout_of(section).max_turns
-    request = DryRunRequest(section.name, section.options, splits, config.seed, max_turns)
+    request = DryRunRequest(section.name, section.options, splits, config.seed, max_turns, model)
     return inspect_env(request, section.python, has_reward_models=bool(config.reward.models))
 
 

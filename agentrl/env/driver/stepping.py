@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from agentrl.endpoint import (
+    TOKENIZER,
     Answer,
     Ask,
     ByteTokenizer,
@@ -44,7 +45,7 @@ class Stepping(Responder):
     """Runs an agent until its next call. Parallel calls are answered one after the other."""
 
     def __init__(self, play: Callable[[Model], Coroutine[Any, Any, None]], roles: Mapping[str, Role]) -> None:
-        self._play, self._roles = play, roles
+        self._play, self._roles, self._tokenizer = play, roles, TOKENIZER.get() or ByteTokenizer()
         self._resources = AsyncExitStack()
         self._calls: asyncio.Queue[Pending] = asyncio.Queue()
         self._answers: list[asyncio.Future[Answer]] = []
@@ -56,8 +57,8 @@ class Stepping(Responder):
     async def first(self) -> Pending | None:
         """Start the agent; return its first call, None if it ends without one."""
         endpoint = Endpoint(MAX_CONTEXT)
-        code = ByteTokenizer()
-        tokens = Tokens(code, self.generate, MAX_CONTEXT, MAX_CONTEXT, (code.eos_token_id,), temperature=1.0)
+        ends = (self._tokenizer.eos_token_id,)
+        tokens = Tokens(self._tokenizer, self.generate, MAX_CONTEXT, MAX_CONTEXT, ends, temperature=1.0)
         self._resources.push_async_callback(endpoint.close)
         model = await self._resources.enter_async_context(endpoint.open(self, tokens))
         self._agent = asyncio.ensure_future(self._play(model))
@@ -100,14 +101,14 @@ class Stepping(Responder):
         """Do nothing: a turn counts when it is given."""
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
-        """Hand a prompt to `first` or `reply` as text, and return the answer as bytes; see `Tokens.generate`."""
-        prompt, code = tuple(ids), ByteTokenizer()
+        """Hand a prompt to `first` or `reply` as text, and return the ids of the answer; see `Tokens.generate`."""
+        prompt, code = tuple(ids), self._tokenizer
         known = max((len(one) for one in self._spoken if prompt[: len(one)] == one), default=0)
         message = Message(role="user", content=code.decode(prompt[known:]))
         ask = Ask((message,), max_tokens=max_tokens, stop=tuple(stop), ids=prompt)
         *_, key = keys_of(ask)
         answer = await self._given(Pending(ask, (message,), key, self._promise()))
-        sampled = (*code.encode(text_of(answer.message)), code.eos_token_id)
+        sampled = (*code.encode(text_of(answer.message), add_special_tokens=False), code.eos_token_id)
         self._spoken.append(prompt + sampled)
         return Completion(sampled, (0.0,) * len(sampled), (VersionSpan(Version(0, 0), 0, len(sampled)),), "stop")
 

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
+from agentrl.config.models import chat_tokenizer
+from agentrl.endpoint import TOKENIZER
 from agentrl.env.base import Env
 from agentrl.env.comparison import difference
 from agentrl.env.config import env_config
@@ -20,6 +23,7 @@ from agentrl.env.dry_run.completeness import MORE_TURNS, has_rewards, lacks_turn
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.observed import observed
 from agentrl.env.dry_run.tasks import MOMENT_S, check_reread, duplicate_ids, first_task, overlap, read_tasks
+from agentrl.env.files.rows import PromptEnv
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE
 from agentrl.env.registry import resolve
@@ -47,6 +51,8 @@ class DryRunRequest:
     seed: int = 0
     max_turns: int = 0
     """0: the limit of the environment."""
+    model: str = ""
+    """Folder of the model, whose chat template a file of OpenRLHF may read; without it the template is ChatML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     env_class, seed = resolve(request.name), request.seed
     if methods := ", ".join(duplicate_methods(env_class)):
         raise ConfigError(f"{methods} is defined twice, and Python keeps only the last definition: rename one")
+    if request.model and issubclass(env_class, PromptEnv):
+        TOKENIZER.set(chat_tokenizer(Path(request.model)))
     driver = EnvDriver(env_class(env_config(env_class, request.options)), request.max_turns)
     began = time.monotonic()
     firsts = [await first_task(driver, split, seed) for split in request.splits]

@@ -85,7 +85,9 @@ class LLMEngine:
         if OF_EPISODE.get() is not self:
             raise EnvError(
                 "llm_engine.generate was called for another episode than its own: an executor plays several at once, "
-                "and each call of execute has its own llm_engine. Use that one; do not keep it on self, or in a server"
+                "and each call of execute has its own llm_engine. Use that one; do not keep it on self, or in a "
+                "server: `async def agent(task, ctx, model)` has a server of the OpenAI API at model.base_url "
+                f"({PAGE})"
             )
         if multi_modal_data:
             raise EnvError("llm_engine.generate got multi_modal_data: the policy reads text only")

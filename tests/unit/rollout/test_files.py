@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +364,21 @@ async def test_the_dry_run_takes_each_kind_of_file(folder: Path, code: str) -> N
     result = await verdict(DryRunRequest(written(folder, code), options(folder), ["train"]))
     assert (result.fault, result.notes) == ("", ())
     assert "2 + 2?" in result.prompt
+
+
+OTHER_MARKS = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}[assistant]"
+
+
+@pytest.mark.parametrize(("template", "mark"), [("", "<|im_start|>user\\n"), (OTHER_MARKS, "[user] ")])
+async def test_a_file_may_read_the_marks_of_the_template_in_a_dry_run(folder: Path, template: str, mark: str) -> None:
+    code = EXECUTOR.replace("CHANGE", f"assert prompt.split('{mark}')[1].startswith('2 + 2?')")
+    asked = DryRunRequest(written(folder, code), options(folder), ["train"])
+    if template:
+        (folder / "model" / "chat_template.jinja").write_text(template)
+        assert "list index out of range" in (await verdict(asked)).fault
+        asked = replace(asked, model=str(folder / "model"))
+    result = await verdict(asked)
+    assert (result.fault, result.notes) == ("", ())
 
 
 # --- without openrlhf ---------------------------------------------------------------------------------------------
