@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agentrl.config.schema import RewardModelKeys
@@ -11,6 +12,7 @@ from agentrl.errors import ConfigError, RoleError
 from agentrl.reward_models.client import RewardModel, ServedRewardModel
 from agentrl.reward_models.judge import PATTERN, PROMPT, EngineJudge, Judge, Verdicts
 from agentrl.roles import RoleReply
+from agentrl.roles.poster import CONNECT_S, AskError, Poster, checked_urls
 from agentrl.types import Signal
 
 Ask = Callable[[str, str], Awaitable[RoleReply]]
@@ -55,3 +57,21 @@ def client_of(
         timeout_s=timeout_s,
         max_tokens=keys.max_tokens,
     )
+
+
+async def check_servers(models: Sequence[RewardModelKeys]) -> None:
+    """Raise ConfigError for a reward model at a `url` of which no server takes connections."""
+    await asyncio.gather(*(_check_server(keys.name, keys.url) for keys in models if keys.url))
+
+
+async def _check_server(name: str, url: str) -> None:
+    poster = Poster(checked_urls(url, f"reward model {name}"), "", CONNECT_S, 1)
+    try:
+        await poster.check()
+    except AskError as error:
+        raise ConfigError(
+            f"reward model {name}: no connection to {error}. Start its server first, or correct its url in "
+            "reward.models"
+        ) from error
+    finally:
+        await poster.aclose()

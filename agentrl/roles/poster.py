@@ -144,6 +144,12 @@ class Poster:
             raise AskError(f"{self.url}: {self.shown(f'{type(error).__name__}: {error}')}") from error
         raise AskError(f"two servers were replaced before they answered: now at {self.url} ({failure})")
 
+    async def check(self) -> None:
+        """Raise AskError unless a connection to one of the servers opens within CONNECT_S."""
+        faults = await asyncio.gather(*map(self._unreachable, self.urls))
+        if all(faults):
+            raise AskError("; ".join(f"{url} ({fault})" for url, fault in zip(self.urls, faults, strict=True)))
+
     def hidden(self, text: str) -> str:
         """Return a text from outside without the token."""
         return text.replace(self._token, "[token]") if self._token else text
@@ -162,6 +168,16 @@ class Poster:
         urls = [url for url in self.urls if self._rests_until.get(url, now) <= now] or self.urls
         url, self._sent = urls[self._sent % len(urls)], self._sent + 1
         return url, (ends_at - now) / len(urls) if urls[1:] else None
+
+    async def _unreachable(self, url: str) -> str:
+        """Return why no connection to a server opens, "" if one does, whatever the server answers."""
+        try:
+            async with self._client.stream("HEAD", url, timeout=CONNECT_S):
+                return ""
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
+            return self.shown(f"{type(error).__name__}: {error}".rstrip(": "))
+        except (httpx.TransportError, OSError):
+            return ""
 
     async def _asked(self, url: str, content: bytes) -> tuple[httpx.Response, bytes]:
         async with self._client.stream("POST", url, content=content, headers=self._headers) as response:

@@ -20,6 +20,7 @@ from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModel
 from agentrl.config.validate import check_without_critic
 from agentrl.config.values import anchored_model, expanded
 from agentrl.engine.vllm.options import check_options as check_vllm_options
+from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.errors import ConfigError, catch
 from agentrl.hosting.environments import inspect_env
@@ -33,7 +34,7 @@ from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import PluginSource, build_manifest, files_in, plugin_source, write_manifest
 from agentrl.report import summary
 from agentrl.report.words import visible
-from agentrl.reward_models.keys import client_of, verdicts_of
+from agentrl.reward_models.keys import check_servers, client_of, verdicts_of
 from agentrl.training.roles import check_roles
 from agentrl.training.rollouts import check_curriculum
 from agentrl.training.scorer_keys import check_scorers
@@ -223,11 +224,12 @@ def configured_algorithm(config: Config) -> Algorithm:
 
 
 def _check_reward_models(config: Config) -> None:
-    """Raise ConfigError for a reward model that does not exist or is none, or that cannot be asked."""
+    """Raise ConfigError for a reward model that does not exist or is none, or that no server answers for."""
     for keys in config.reward.models:
         client_of(keys, config.reward.score_timeout_s)
         if keys.has_engine or (keys.model and not keys.judge):
             _check_served(keys, keys.model or "", keys.max_context or config.model.max_context)
+    run_on_private_loop(check_servers(config.reward.models))
 
 
 def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:

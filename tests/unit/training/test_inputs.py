@@ -10,9 +10,11 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -496,8 +498,26 @@ def rewarded_by(**keys: object) -> dict[str, object]:
     return {"models": [{"name": "rm", **keys}]}
 
 
-def test_with_a_reward_model_an_environment_needs_no_rewards_of_its_own(check: Check) -> None:
-    assert check("pass", "Bare", reward=rewarded_by(url="http://127.0.0.1:5000")).notice == ""
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a server that refuses every request."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def test_with_a_reward_model_an_environment_needs_no_rewards_of_its_own(check: Check, server: str) -> None:
+    assert check("pass", "Bare", reward=rewarded_by(url=f"{server}/get_reward")).notice == ""
+
+
+def test_a_reward_model_whose_servers_are_all_away_is_refused(check: Check, server: str) -> None:
+    away = "http://127.0.0.1:9/get_reward"
+    with pytest.raises(ConfigError, match=rf"reward model rm: no connection to {away} .*Start its server first"):
+        check("pass", reward=rewarded_by(url=away))
+    assert check("pass", reward=rewarded_by(url=f"{away},{server}/get_reward")).notice == ""
 
 
 def test_what_is_no_reward_model_is_refused_and_so_is_a_token_that_is_not_set(check: Check) -> None:
