@@ -19,8 +19,8 @@ async def twins(subject: Subject) -> str:
 
 async def state(subject: Subject) -> str:
     """Check that episodes which are open at once earn what each earns alone."""
-    count = await affordable(subject, TOGETHER)
-    await check_concurrent(subject.make, max(LEAST_TOGETHER, count))
+    count = max(LEAST_TOGETHER, await affordable(subject, TOGETHER))
+    await check_concurrent(subject.make, count)
     return "" if count == TOGETHER else f"its episodes are slow: {count} at once"
 
 

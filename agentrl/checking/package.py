@@ -7,20 +7,22 @@ import asyncio
 import json
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import packages_distributions, requires, version
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedError, Subject
+from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedError, Subject, UncheckedError
 from agentrl.checking.contract import fail_if
 from agentrl.checking.probe import Probe, Verdicts
-from agentrl.checking.workshop import Installed, Source, installed, installed_alone, namespace
+from agentrl.checking.workshop import Installed, Source, installed, installed_alone, is_met, namespace
 from agentrl.env.registry import ENVIRONMENTS
+from agentrl.errors import catch
 from agentrl.plugins.source import copy_source
 
 CORE = "agentrl-core"
@@ -31,6 +33,9 @@ TESTS = "tests"
 TESTS_S = 7200.0
 """Time for the tests of a package: those of `code` start hundreds of sandboxes."""
 WHERE = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).origin)"
+LOAD = "import sys; from importlib.metadata import EntryPoint; [EntryPoint('', one, '').load() for one in sys.argv[1:]]"
+TOO_COMMON = ("tests", "test", "docs", "examples", "utils", "data", "scripts")
+"""Modules that would hide those of others."""
 
 
 async def metadata(subject: Subject) -> str:
@@ -53,29 +58,59 @@ def _metadata_faults(source: Source) -> Iterator[str]:
             yield f"{name!r} cannot be the name of an environment: write {ENVIRONMENTS.naming}"
     if CORE not in map(_name, project.get("dependencies", ())):
         yield f"dependencies lack {CORE}"
+    yield from (
+        f"the dependency {line!r} is an address, which indexes refuse: publish it, and declare its name and version"
+        for line in _declared(source)
+        if Requirement(line).url
+    )
     if not any((source.folder / TESTS).glob("test_*.py")):
         yield f"there are no tests: write {TESTS}/test_{source.folder.name}.py"
 
 
 async def build(subject: Subject) -> str:
-    """Build a wheel, install it over the current environment, and import the environment from it."""
+    """Build a wheel, install it over the current environment, and import all that it announces from it."""
     source = Source.of(subject)
     place = await asyncio.to_thread(installed, source)
     module = source.announced[source.name_of(subject)].partition(":")[0]
     file = (await place.run(["-c", WHERE, module], is_offline=False)).strip()
     if not Path(file).is_relative_to(place.packages):
         raise FailedError(f"the wheel {place.wheel.name} lacks the module {module}, which {file or 'nothing'} provides")
+    if hiding := [name for name in TOO_COMMON if (place.packages / name).exists()]:
+        raise FailedError(f"the wheel {place.wheel.name} installs {', '.join(hiding)} for everybody: leave it out")
+    await place.run(["-c", LOAD, *source.announced.values()])
     return place.wheel.name
+
+
+async def _place(source: Source) -> Installed:
+    """Return the installed package. Raises UncheckedError if it cannot be built, which `build` has said."""
+    try:
+        return await asyncio.to_thread(installed, source)
+    except FailedError as error:
+        raise UncheckedError("there is no installed package: see `build`") from error
 
 
 async def imports(subject: Subject) -> str:
     """Compare what the wheel's modules import with the declared dependencies."""
     source = Source.of(subject)
-    place = await asyncio.to_thread(installed, source)
-    extras = [line for lines in source.project.get("optional-dependencies", {}).values() for line in lines]
-    declared = set(map(_name, [*source.project.get("dependencies", ()), *extras, *_required_by_core()]))
+    place = await _place(source)
+    declared = set(map(_name, [*_declared(source), *_required_by_core()]))
     fail_if(sorted(set(_undeclared(place.packages, declared))))
+    fail_if(_unmet(source.project.get("dependencies", ())))
     return ""
+
+
+def _declared(source: Source) -> list[str]:
+    """Return the requirements of a package with those of its extras."""
+    extras = source.project.get("optional-dependencies", {}).values()
+    return [*source.project.get("dependencies", ()), *chain.from_iterable(extras)]
+
+
+def _unmet(requirements: Iterable[str]) -> Iterator[str]:
+    """Yield the requirements of which another version is installed, with which everything else was checked."""
+    for requirement in map(Requirement, requirements):
+        found = catch(version, requirement.name).value
+        if found and not is_met(requirement):
+            yield f"the dependency {str(requirement)!r} excludes {found}, which is installed here"
 
 
 def _required_by_core() -> Iterator[str]:
@@ -142,14 +177,14 @@ def _name(requirement: str) -> str:
 async def offline(subject: Subject) -> str:
     """Play the installed environment's own evidence in a process without network."""
     source = Source.of(subject)
-    await _check_evidence(subject, await asyncio.to_thread(installed, source))
+    await _check_evidence(subject, await _place(source))
     return _how()
 
 
 async def tests(subject: Subject) -> str:
     """Run the package's tests against the installed wheel in a process without network."""
     source = Source.of(subject)
-    return f"{await _tested(await asyncio.to_thread(installed, source))}; {_how()}"
+    return f"{await _tested(await _place(source))}; {_how()}"
 
 
 async def clean(subject: Subject) -> str:
@@ -178,8 +213,10 @@ async def _tested(place: Installed) -> str:
         modules = {name.partition("/")[0] for name in wheel.namelist()}
     await asyncio.to_thread(copy_source, place.source.folder, desk, *modules)
     words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", TESTS]
-    said = await place.run(words, "desk", timeout_s=TESTS_S)
-    return said.strip().splitlines()[-1]
+    said = (await place.run(words, "desk", timeout_s=TESTS_S)).strip().splitlines()[-1]
+    if " passed" not in said:
+        raise FailedError(f"none of the tests in {TESTS} ran: {said}")
+    return said
 
 
 def _how() -> str:

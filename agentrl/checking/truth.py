@@ -54,7 +54,7 @@ async def order(subject: Subject) -> str:
     backward = await probe.verdicts(subject, tasks, is_reversed=True)
     if found := difference(forward, backward):
         raise FailedError(f"the same episode has another verdict after other episodes: {found}")
-    return "" if tasks == TASKS // 2 else f"its episodes are slow: {tasks} tasks of each split"
+    return "" if tasks == TASKS // 2 else f"its episodes are slow; tasks of each split: {tasks}"
 
 
 async def process(subject: Subject) -> str:

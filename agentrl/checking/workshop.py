@@ -220,10 +220,11 @@ def _wheel(folder: Path, home: Path, wheels: Path) -> None:
 def build_requirements(folder: Path) -> list[str]:
     """Return what the build of a package requires, and this environment lacks or has in another version."""
     table = tomllib.loads((folder / "pyproject.toml").read_text()).get("build-system", {})
-    return [line for line in table.get("requires", ()) if not _is_met(Requirement(line))]
+    return [line for line in table.get("requires", ()) if not is_met(Requirement(line))]
 
 
-def _is_met(requirement: Requirement) -> bool:
+def is_met(requirement: Requirement) -> bool:
+    """Return whether this environment has what is required, or need not have it."""
     if requirement.marker is not None and not requirement.marker.evaluate():
         return True
     try:

@@ -70,15 +70,20 @@ CALL_HOME = 'import urllib.request\nurllib.request.urlopen("http://192.0.2.1/pai
 ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "anonymous": ("metadata", {"pyproject.toml": PROJECT.replace('description = "Sums"\n', "")}),
     "misnamed": ("metadata", {"pyproject.toml": PROJECT.replace("\nzoo = ", '\n"my zoo" = ')}),
+    "rooted": ("metadata", {"pyproject.toml": PROJECT.replace('"agentrl-core"', '"agentrl-core", "m @ file:///m"')}),
     "untested": ("metadata", {"tests/test_zoo.py": ""}),
     "unbuildable": ("build", {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "setuptools.built_meta")}),
     "hollow": ("build", {"pyproject.toml": PROJECT.replace('["agentrl_zoo*"]', '["agentrl_zoo_data*"]')}),
+    "greedy": ("build", {"pyproject.toml": PROJECT.replace('zoo*"]', 'zoo*", "tests"]'), "tests/__init__.py": "\n"}),
+    "boastful": ("build", {"pyproject.toml": PROJECT.replace('Zoo"', 'Zoo"\nother = "agentrl_zoo:Other"')}),
+    "outdated": ("imports", {"pyproject.toml": PROJECT.replace('"agentrl-core"', '"agentrl-core", "numpy<1"')}),
     "dependent": ("imports", {"agentrl_zoo/__init__.py": f"import sympy\n{MODULE}"}),
     "clinging": ("imports", {"agentrl_zoo/__init__.py": f"import agentrl_guess\n{MODULE}"}),
     "forgetful": ("offline", {"pyproject.toml": PROJECT.replace('"*" = ["*.json"]', '"*" = ["*.txt"]')}),
     "homesick": ("offline", {"agentrl_zoo/__init__.py": f"{CALL_HOME}{MODULE}"}),
     "lost": ("clean", {"pyproject.toml": PROJECT.replace('["agentrl-core"]', '["agentrl-core", "agentrl-env-maps"]')}),
     "bare": ("clean", {"pyproject.toml": PROJECT.replace('test = ["pytest"]', "test = []")}),
+    "timid": ("tests", {"tests/test_zoo.py": "import pytest\n\n@pytest.mark.skip\ndef test_a_sum():\n    pass\n"}),
     "proud": ("tests", {"tests/test_zoo.py": TEST.replace("== 0", "== 1")}),
 }  # fmt: skip
 """By name: the check that catches the package, and its files that differ from those of a good one ("": none)."""

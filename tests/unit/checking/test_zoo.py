@@ -147,7 +147,7 @@ async def test_a_fault_ends_the_episodes_that_are_played_beside_it() -> None:
 def test_a_slow_environment_is_checked_with_fewer_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "IN_TURN_S", 4.0)
     [result] = run_checks(Subject("slow", Sluggish), [replace(BY_NAME["order"], timeout_s=30.0)])
-    assert (result.status, result.text) == (Status.PASSED, "its episodes are slow: 1 tasks of each split")
+    assert (result.status, result.text) == (Status.PASSED, "its episodes are slow; tasks of each split: 1")
 
 
 def test_the_policy_that_repeats_the_prompt_leaves_out_its_own_messages() -> None:
@@ -269,6 +269,17 @@ def test_a_broken_package_is_caught_by_its_own_check(name: str, tmp_path: Path) 
         (tmp_path / "tests" / "test_zoo.py").unlink()
     [result] = run_checks(replace(env, is_clean=True), [BY_NAME[caught_by]])
     assert result.status is Status.FAILED, result.text
+
+
+@pytest.mark.timeout(180)
+def test_what_an_unbuildable_package_lacks_is_said_once(tmp_path: Path) -> None:
+    env = Subject.named(str(packages.write(tmp_path, "shy", {})), {})
+    packages.write(tmp_path, "shy", packages.ANIMALS["unbuildable"][1])
+    first, *others = run_checks(env, [BY_NAME[name] for name in ("build", "imports", "offline", "tests")])
+    assert (first.status, "built_meta" in first.text) == (Status.FAILED, True)
+    assert {(one.status, one.text) for one in others} == {
+        (Status.UNCHECKED, "there is no installed package: see `build`")
+    }
 
 
 @pytest.mark.timeout(300)
