@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import packages_distributions, requires, version
+from importlib.metadata import distributions, packages_distributions, requires
 from itertools import chain
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from agentrl.checking.contract import fail_if
 from agentrl.checking.probe import Probe, Verdicts
 from agentrl.checking.workshop import Installed, Source, installed, installed_alone, is_met, namespace
 from agentrl.env.registry import ENVIRONMENTS
-from agentrl.errors import catch
 from agentrl.plugins.source import copy_source
 
 CORE = "agentrl-core"
@@ -108,9 +107,9 @@ def _declared(source: Source) -> list[str]:
 def _unmet(requirements: Iterable[str]) -> Iterator[str]:
     """Yield the requirements of which another version is installed, with which everything else was checked."""
     for requirement in map(Requirement, requirements):
-        found = catch(version, requirement.name).value
+        found = [distribution.version for distribution in distributions(name=requirement.name)]
         if found and not is_met(requirement):
-            yield f"the dependency {str(requirement)!r} excludes {found}, which is installed here"
+            yield f"the dependency {str(requirement)!r} excludes {found[0]}, which is installed here"
 
 
 def _required_by_core() -> Iterator[str]:
