@@ -25,7 +25,7 @@ from agentrl.errors import acatch, catch
 from agentrl.plugins.tracebacks import FRAMEWORK, home_of, is_foreign
 from agentrl.types import Signal
 
-SIZES = (1, 64, 1000)
+SIZES = (1, 8, 64, 1000)
 BUDGET_S = 60.0
 """Time that a crowd may take; a larger one that would take longer is left out."""
 BLOCKED_S, WATCH_S = 0.05, 0.005

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -12,10 +13,12 @@ from agentrl.errors import ConfigError, RoleError
 from agentrl.reward_models.client import RewardModel, ServedRewardModel
 from agentrl.reward_models.judge import PATTERN, PROMPT, EngineJudge, Judge, Verdicts
 from agentrl.roles import RoleReply
-from agentrl.roles.poster import CONNECT_S, AskError, Poster, checked_urls
+from agentrl.roles.poster import CONNECT_S, Poster, checked_urls
 from agentrl.types import Signal
 
 Ask = Callable[[str, str], Awaitable[RoleReply]]
+STARTING_S, RETRY_S = 60.0, 1.0
+"""How long a run waits for a server that starts along with it, and between two attempts to connect."""
 """Asks the judge of a name on its engine; see `EngineJudge`."""
 
 
@@ -60,18 +63,21 @@ def client_of(
 
 
 async def check_servers(models: Sequence[RewardModelKeys]) -> None:
-    """Raise ConfigError for a reward model at a `url` of which no server takes connections."""
+    """Raise ConfigError for a reward model at a `url` of which no server takes connections within STARTING_S."""
     await asyncio.gather(*(_check_server(keys.name, keys.url) for keys in models if keys.url))
 
 
 async def _check_server(name: str, url: str) -> None:
     poster = Poster(checked_urls(url, f"reward model {name}"), "", CONNECT_S, 1)
+    ends_at, is_announced = time.monotonic() + STARTING_S, False
     try:
-        await poster.check()
-    except AskError as error:
-        raise ConfigError(
-            f"reward model {name}: no connection to {error}. Start its server first, or correct its url in "
-            "reward.models"
-        ) from error
+        while fault := await poster.fault():
+            said = f"reward model {name}: no connection to {fault}"
+            if time.monotonic() >= ends_at:
+                raise ConfigError(f"{said}. Start its server, or correct its url in reward.models")
+            if not is_announced:
+                print(f"{said}. It has {STARTING_S:g} s to start.", flush=True)
+            is_announced = True
+            await asyncio.sleep(RETRY_S)
     finally:
         await poster.aclose()

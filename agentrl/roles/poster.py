@@ -144,11 +144,11 @@ class Poster:
             raise AskError(f"{self.url}: {self.shown(f'{type(error).__name__}: {error}')}") from error
         raise AskError(f"two servers were replaced before they answered: now at {self.url} ({failure})")
 
-    async def check(self) -> None:
-        """Raise AskError unless a connection to one of the servers opens within CONNECT_S."""
+    async def fault(self) -> str:
+        """Return why a connection to none of the servers opens within CONNECT_S; "" if one does."""
         faults = await asyncio.gather(*map(self._unreachable, self.urls))
-        if all(faults):
-            raise AskError("; ".join(f"{url} ({fault})" for url, fault in zip(self.urls, faults, strict=True)))
+        named = (f"{url} ({fault})" for url, fault in zip(self.urls, faults, strict=True))
+        return "; ".join(named) if all(faults) else ""
 
     def hidden(self, text: str) -> str:
         """Return a text from outside without the token."""

@@ -94,8 +94,8 @@ def test_ppo_goes_on_exactly_after_a_rank_the_reward_server_and_the_driver_are_k
     run.kill()
     stage.release()
 
-    run.resume()
     server.start()
+    run.resume()
     everybody_waits(run, stage)
     stage.release()
     assert run.end() == 0, run.said

@@ -33,6 +33,7 @@ from agentrl.errors import ConfigError, RunError
 from agentrl.hosting import inspection
 from agentrl.records.folder import RunFolder, check_free, existing_run
 from agentrl.records.manifest import PluginSource, plugin_source
+from agentrl.reward_models import keys
 from agentrl.training import launch
 from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models
 from tests.tiny import tiny_model
@@ -513,9 +514,12 @@ def test_with_a_reward_model_an_environment_needs_no_rewards_of_its_own(check: C
     assert check("pass", "Bare", reward=rewarded_by(url=f"{server}/get_reward")).notice == ""
 
 
-def test_a_reward_model_whose_servers_are_all_away_is_refused(check: Check, server: str) -> None:
+def test_a_reward_model_whose_servers_are_all_away_is_refused(
+    check: Check, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "STARTING_S", 0.0)
     away = "http://127.0.0.1:9/get_reward"
-    with pytest.raises(ConfigError, match=rf"reward model rm: no connection to {away} .*Start its server first"):
+    with pytest.raises(ConfigError, match=rf"reward model rm: no connection to {away} .*Start its server"):
         check("pass", reward=rewarded_by(url=away))
     assert check("pass", reward=rewarded_by(url=f"{away},{server}/get_reward")).notice == ""
 
