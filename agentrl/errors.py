@@ -129,8 +129,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """' Did you mean 'x'?' with the nearest known name, or '' if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    section, dot, key = name.rpartition(".")
+    own = {each.removeprefix(section + dot): each for each in known}  # a section they share would make all of them near
+    near = difflib.get_close_matches(key, own, n=1)
+    return f" Did you mean {own[near[0]]!r}?" if near else ""
 
 
 # --------------------------------------------------------------------------------------------------------------

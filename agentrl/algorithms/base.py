@@ -211,7 +211,7 @@ class Algorithm(ABC):
             for key in LOSS_KEYS:
                 idle.pop(key, None)
         if own.objective is not Algorithm.objective:
-            needs = f"an objective that reads it: if that of {own.__name__} does, declare the key in its Config"
+            needs = f"an objective that reads it and a Config of {own.__name__} that declares it"
             read = REWARD_KL_KEYS if self.config.has_reward_kl else ()
             idle |= {key: needs for key in OBJECTIVE_KEYS if key not in read and not own._declares(key)}
         if "reference" not in self.requirements.columns:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from agentrl.config.patterns import compiled
 from agentrl.config.schema import Keys, Unset
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, nearest
 from agentrl.plugins.files import is_path
 from agentrl.plugins.registry import TARGET
 
@@ -32,8 +32,9 @@ def _named(loss: str) -> str:
     """Refuse the name of a loss that is neither one of agentrl nor a function of the author's."""
     if loss in get_args(Loss) or is_path(loss) or TARGET.fullmatch(loss):
         return loss
-    words = ", ".join(map(repr, get_args(Loss)))
-    raise PydanticCustomError("loss", f"Input should be {words}, ./file.py:function or package:function")
+    words, hint = ", ".join(map(repr, get_args(Loss))), nearest(loss, get_args(Loss)).strip()
+    meant = f" ({hint})" if hint else ""
+    raise PydanticCustomError("loss", f"Input should be {words}, ./file.py:function or package:function{meant}")
 
 
 def _compiles(pattern: str) -> str:

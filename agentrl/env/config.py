@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 
 from agentrl.config.options import checked_options
 from agentrl.config.schema import EnvSection, Keys
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, UnknownNameError
 
 
 class EnvConfig(Keys):
@@ -43,6 +43,14 @@ class Limits:
     teardown_timeout_s: float = 30.0
     is_timed: bool = False
     """Time is part of the task: an episode that reaches its deadline is scored instead of dropped."""
+
+    def __new__(cls, *_: object, **given: object) -> Limits:
+        """Raise UnknownNameError for a field that does not exist."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownNameError("field of Limits", name, known)
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         for field in fields(self):

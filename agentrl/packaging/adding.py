@@ -65,6 +65,11 @@ class Request:
             path = expanded(self.text).absolute()
             if not path.exists():
                 raise ConfigError(f"{self.text} does not exist")
+            if path.is_file() and not path.name.endswith(ARCHIVES):
+                raise ConfigError(
+                    f"{self.text} is a file, and env add installs packages: NAME, OWNER/NAME, a wheel, an archive, or "
+                    f"a folder with a pyproject.toml. A run takes the file as it is: agentrl train --env {self.text}"
+                )
             return str(path)
         name, specifiers = split_version(self.text)
         requirement = (name if name.startswith(FAMILIES) else PackageName.parse(name).distribution) + specifiers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -81,9 +82,10 @@ def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
     lock = _read(path)
     now = _lock_of(envs, has_hashes=bool(lock.hashes))
     if found := list(_differences(lock, now)):
+        names = dict.fromkeys(each.source.name for each in (*lock.environments, *now.environments))
         raise ConfigError(
             f"this machine differs from {path}: {'; '.join(found)}. Install what the lock names, or write a new one "
-            f"with `agentrl env lock --out {path}`"
+            f"with `agentrl env lock {shlex.join(names)} --out {shlex.quote(str(path))}`"
         )
 
 

@@ -59,6 +59,7 @@ def test_a_function_of_a_file_or_a_package_is_the_loss(tmp_path: Path, monkeypat
     ("loss", "message"),
     [
         ("ppo", "algorithm.loss must be 'ppo_clip', 'dual_clip', 'gspo', 'cispo', 'policy_gradient', ./file.py:func"),
+        ("dualclip", "package:function (Did you mean 'dual_clip'?), got 'dualclip'"),
         ("./none.py:mine", "none.py does not exist"),
         ("./mine.py:mein", "'mein'. Did you mean 'mine'?"),
         ("./two.py", "name a function of the file, as in ./two.py:my_loss; found: one, two"),

@@ -265,7 +265,8 @@ def test_a_kl_in_the_reward_has_its_keys_beside_an_objective_of_its_own(tmp_path
 def test_an_objective_of_its_own_accepts_the_keys_that_its_config_declares(tmp_path: Path, key: str) -> None:
     default, value = ("none", "icepop") if key == "correction" else (0.0, 0.5)
     text = f"{FILE}\n    def objective(self, terms):\n        return -terms.logprobs\n"
-    with pytest.raises(ConfigError, match=rf"algorithm\.{key} has no effect without an objective that reads it: "):
+    needs = r"an objective that reads it and a Config of \w+ that declares it"
+    with pytest.raises(ConfigError, match=rf"algorithm\.{key} has no effect without {needs}: leave it out"):
         made(write(tmp_path, "deaf.py", text), **{key: value})
     declared = text.replace("bonus: float = 0.5", f"{key}: {type(default).__name__} = {default!r}")
     assert getattr(made(write(tmp_path, "mine.py", declared), **{key: value}).config, key) == value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import timeit
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from agentrl.env import (
 )
 from agentrl.env.definition import SETTINGS
 from agentrl.env.signatures import HOOKS
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.types import ToolCall
 from tests.unit.env.worlds import Echo
 
@@ -414,6 +415,12 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
 def test_limits_of_a_wrong_type_are_rejected(limits: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=rf"Limits\.{next(iter(limits))} is "):
         Limits(**limits)  # type: ignore[arg-type]
+
+
+def test_an_unknown_limit_gets_the_nearest_known_one() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown field of Limits 'turns'\. Did you mean 'max_turns'\?"):
+        Limits(turns=3)  # type: ignore[call-arg]
+    assert pickle.loads(pickle.dumps(replace(Limits(2), is_timed=True))) == Limits(max_turns=2, is_timed=True)
 
 
 def test_rejecting_a_class_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -244,6 +244,8 @@ def test_a_comma_separated_string_is_a_list() -> None:
 def test_bad_env_keys_are_explained() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown key of Maze 'env\.widht'\. Did you mean 'env\.width'\?"):
         env_config(Maze, {"widht": 4})
+    with pytest.raises(UnknownNameError, match=r"unknown key of Maze 'env\.lo'\. Known:"):
+        env_config(Maze, {"lo": 4})
     with pytest.raises(ConfigError, match=r"Maze: env\.width must be greater than or equal to 2, got 1$"):
         env_config(Maze, {"width": 1})
 

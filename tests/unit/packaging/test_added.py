@@ -223,6 +223,7 @@ def test_what_pip_does_not_find_says_what_to_do_without_network(links: Path, hom
     ("name", "message"),
     [
         ("./nowhere", "./nowhere does not exist"),
+        (__file__, f"{__file__} is a file, .* A run takes the file as it is: agentrl train --env {__file__}"),
         ("nowhere-1.0-py3-none-any.whl", "does not exist"),
         ("~nobody.whl", "does not exist"),
         ("Ada/Maze", "cannot be the name of an environment: write NAME or OWNER/NAME"),
