@@ -25,6 +25,8 @@ SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 60.0, asks_success=True)
 MAX_CONTEXT = 1 << 20
 IN_TURN_S = 20.0
 """Time for the episodes that a check has to play one after another."""
+AT_A_TASK = 8
+"""About how many episodes the evidence of an environment is, at one task of each split."""
 
 Answers = Callable[[Env, Task, list[Task]], Policy]
 """Chooses the model's turns for a task; the list contains all sampled tasks."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from agentrl.checking import canaries, probe
-from agentrl.checking.attempts import affordable
+from agentrl.checking.attempts import AT_A_TASK, affordable
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
 from agentrl.env.adapter import Adapter
@@ -18,8 +18,6 @@ HASH_SEEDS = (1, 2)
 DAYS_AHEAD = (0, 1000)
 """How far the clocks of the two processes are ahead: another year, month and day of the week."""
 DAY_S = 86_400.0
-EPISODES = 8
-"""About how many episodes a process plays if it samples one task of each split."""
 BUDGET_S, MORE, MANY = 15.0, 4, 2048
 """The oracle solves more tasks, `MORE` times as many in each round, while a round takes less than these seconds."""
 
@@ -49,7 +47,7 @@ async def own_canaries(subject: Subject) -> str:
 
 async def order(subject: Subject) -> str:
     """Check that the verdicts do not depend on the order of the episodes."""
-    tasks = await affordable(subject, TASKS // 2, EPISODES)
+    tasks = await affordable(subject, TASKS // 2, AT_A_TASK)
     forward = await probe.verdicts(subject, tasks)
     backward = await probe.verdicts(subject, tasks, is_reversed=True)
     if found := difference(forward, backward):
@@ -59,7 +57,7 @@ async def order(subject: Subject) -> str:
 
 async def process(subject: Subject) -> str:
     """Check that tasks and verdicts are the same in other processes, which have other hash seeds and clocks."""
-    tasks = await affordable(subject, TASKS // 2, EPISODES)
+    tasks = await affordable(subject, TASKS // 2, AT_A_TASK)
     try:
         async with asyncio.TaskGroup() as both:
             asked = [

@@ -29,6 +29,7 @@ from packaging.requirements import Requirement
 from agentrl.checking.check import SCRATCH, FailedError, SkippedError, Subject
 from agentrl.env.adapter import Adapter
 from agentrl.env.registry import ENVIRONMENTS
+from agentrl.errors import Caught, catch
 from agentrl.plugins.registry import known, split_version
 from agentrl.plugins.source import copy_source
 
@@ -146,9 +147,21 @@ def namespace() -> tuple[str, ...]:
     return ()
 
 
-@cache
 def installed(source: Source) -> Installed:
     """Build and install a package, once in this process. Raises FailedError with what pip prints if it fails."""
+    tried = _tried(source)
+    if tried.error:
+        raise tried.error
+    place: Installed = tried.value
+    return place
+
+
+@cache
+def _tried(source: Source) -> Caught:
+    return catch(_install, source)
+
+
+def _install(source: Source) -> Installed:
     home = Path(mkdtemp(prefix="agentrl-package-", dir=os.environ.get(SCRATCH)))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wheel = _build(source, home)

@@ -17,9 +17,9 @@ from agentrl.roles.poster import CONNECT_S, Poster, checked_urls
 from agentrl.types import Signal
 
 Ask = Callable[[str, str], Awaitable[RoleReply]]
+"""Asks the judge of a name on its engine; see `EngineJudge`."""
 STARTING_S, RETRY_S = 60.0, 1.0
 """How long a run waits for a server that starts along with it, and between two attempts to connect."""
-"""Asks the judge of a name on its engine; see `EngineJudge`."""
 
 
 async def _nobody(name: str, question: str) -> RoleReply:  # noqa: ARG001 (the signature of Ask)
@@ -69,15 +69,14 @@ async def check_servers(models: Sequence[RewardModelKeys]) -> None:
 
 async def _check_server(name: str, url: str) -> None:
     poster = Poster(checked_urls(url, f"reward model {name}"), "", CONNECT_S, 1)
-    ends_at, is_announced = time.monotonic() + STARTING_S, False
+    ends_at, about = time.monotonic() + STARTING_S, f"reward model {name}: no connection to"
     try:
-        while fault := await poster.fault():
-            said = f"reward model {name}: no connection to {fault}"
+        if fault := await poster.fault():
+            print(f"{about} {fault}. It has {STARTING_S:g} s to start.", flush=True)
+        while fault:
             if time.monotonic() >= ends_at:
-                raise ConfigError(f"{said}. Start its server, or correct its url in reward.models")
-            if not is_announced:
-                print(f"{said}. It has {STARTING_S:g} s to start.", flush=True)
-            is_announced = True
+                raise ConfigError(f"{about} {fault}. Start its server, or correct its url in reward.models")
             await asyncio.sleep(RETRY_S)
+            fault = await poster.fault()
     finally:
         await poster.aclose()

@@ -36,6 +36,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/checking/canaries.py": "a task without an oracle adds no text to the flood of answers",
     "agentrl/checking/check.py": "a class that cannot be made is a ConfigError with its fault",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",
+    "agentrl/checking/workshop.py": "a build that failed is not tried again: every later call raises its error",
     "agentrl/checking/running.py": "a check that raises has failed, and its text is in the report",
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/leftovers.py": "a line of the output names what failed, and the exit status is 1",
