@@ -31,6 +31,12 @@ REAL_TIMEOUT_S = 300
 EXIT_TIMEOUT_S = 60
 
 
+@pytest.fixture(autouse=True)
+def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test adds to `sys.path` ends with it: a loaded package adds its folder, whose `tests` would hide ours."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs everything."""
     parser.addoption("--long", action="store_true", help="run the tests marked long too")

@@ -45,6 +45,7 @@ class Arm:
         try:
             error, result = self._pipe.recv()
         except EOFError:
+            self._process.join(END_S)
             raise RuntimeError(f"the process of this arm ended with {self._process.exitcode}") from None
         if error:
             raise RuntimeError(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -102,7 +101,6 @@ def test_training_evaluation_and_a_resume_require_it(
 
 
 def test_the_data_of_a_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.chdir(tmp_path)
     write_package(PackageName("ada", "locked"), "dataset", tmp_path / "locked")
     write_lock(tmp_path / "my.lock", envs("./locked"))

@@ -47,10 +47,7 @@ def test_the_tests_of_a_new_package_pass(template: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_training_accepts_a_new_package_and_has_nothing_to_note(
-    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_training_accepts_a_new_package_and_has_nothing_to_note(template: str, tmp_path: Path) -> None:
     folder = written(template, tmp_path / "new")
     env = {"name": str(folder)}
     inputs = RunInputs.of(Config.model_validate({"env": env, "model": {"name": EMBEDDED}}))
