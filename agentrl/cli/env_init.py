@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentrl.cli.flags import Parser
-from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
+from agentrl.packaging.scaffold import FLAGS, TEMPLATES, PackageName, write_package
 
 MEANING = """\
 Write the package of a new environment into ./NAME. It passes its own tests and trains at once; replace its tasks and
@@ -22,9 +22,11 @@ def run(words: list[str]) -> int:
     name = PackageName.parse(given.name)
     for path in write_package(name, given.template, Path(name.name)):
         print(f"wrote {path}")
-    print(
-        f"\nagentrl train --env ./{name.name}         train in it\n"
-        f"pip install -e './{name.name}[test]'      announce it as {name.announced}, with what its tests need\n"
-        f"python -m pytest {name.name}              run its tests"
-    )
+    commands = {
+        f"agentrl train --env ./{name.name}{FLAGS.get(given.template, '')}": "train in it",
+        f"pip install -e './{name.name}[test]'": f"announce it as {name.announced}, with what its tests need",
+        f"python -m pytest {name.name}": "run its tests",
+    }
+    width = max(map(len, commands))
+    print("", *(f"{command:{width}}   {what}" for command, what in commands.items()), sep="\n")
     return 0

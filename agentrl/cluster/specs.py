@@ -112,7 +112,12 @@ def worker_spec(
             replies,
             worker_id,
         ),
-        env={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
+        env={
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "CUDA_VISIBLE_DEVICES": "",
+            "RAY_USE_UVLOOP": "0",  # authors' code meets one kind of event loop: here, in the dry run and in `env check`
+        },
         place=Placement(config).worker(),
         died=WorkerLostError,
     )

@@ -124,8 +124,10 @@ class Endpoint:
         api = APIS.get(path, ChatRequest)
         try:
             self._episode(head)
-            if (head.method, path) == ("GET", "/v1/models"):
-                return Response(msgspec.json.encode(self._models()))
+            if (head.method, path) in {("GET", "/v1/models"), ("GET", f"/v1/models/{POLICY}")}:
+                data = self._model()
+                listed = {"object": "list", "data": [data]}
+                return Response(msgspec.json.encode(listed if path == "/v1/models" else data))
             if head.method != "POST" or path not in APIS:
                 known = f"POST {', '.join(APIS)} and GET /v1/models"
                 raise refused("not_found", f"no {head.method} {head.path}; known: {known}", HTTPStatus.NOT_FOUND)
@@ -159,9 +161,9 @@ class Endpoint:
             raise refused("invalid_api_key", reason, HTTPStatus.UNAUTHORIZED)
         return episode
 
-    def _models(self) -> dict[str, Any]:
+    def _model(self) -> dict[str, Any]:
         model = {"id": POLICY, "object": "model", "created": 0, "owned_by": "agentrl"}
-        return {"object": "list", "data": [{**model, "max_model_len": self._max_context}]}
+        return {**model, "max_model_len": self._max_context}
 
 
 def _load_client() -> None:

@@ -19,12 +19,14 @@ from agentrl.packaging.core_wheel import CORE, PACKAGES
 TEMPLATES = {
     "single": "Tell even numbers from odd ones",
     "multi": "Remember an order that is given in two turns",
-    "tools": "Compute what fruit costs, with a tool that knows the price",
+    "tools": "Tell what fruit costs, with a tool that knows the price",
     "sandbox": "Write a Python function, which is tested in a sandbox",
     "agent": "Compare two numbers, with an agent that asks twice",
     "dataset": "Answer questions from a file",
 }
 """What the environment of each template is about."""
+FLAGS = {"tools": " --rollout.max_tokens 32"}
+"""What the embedded model needs to train in it: the call of a tool has more tokens than its replies usually get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def _files(name: PackageName, template: str) -> Iterator[tuple[str, str]]:
     values = {
         "announced": name.announced, "key": f'"{name.announced}"' if name.owner else name.name,
         "distribution": name.distribution, "module": name.module, "env": name.env_class,
-        "template": template, "summary": TEMPLATES[template],
+        "template": template, "summary": TEMPLATES[template], "flags": FLAGS.get(template, ""),
     }  # fmt: skip
     sources = {
         "pyproject.toml": "pyproject.toml",

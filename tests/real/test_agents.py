@@ -20,6 +20,8 @@ from tests.unit.packaging.wheels import write_base, write_maze
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 AGENT = """
+import asyncio
+
 from agentrl.env import AgentEnv, Task, reward
 
 
@@ -28,6 +30,7 @@ class Talker(AgentEnv):
         return [Task(f"{split}/{n}", n) for n in range(6)]
 
     async def play(self, task, ctx, model):
+        assert isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop)  # the loop of the dry run
         messages = [{"role": "user", "content": f"Say {task.data}."}]
         for _ in range(2):
             completion = await model.client.chat.completions.create(model=model.name, messages=messages)

@@ -64,7 +64,10 @@ def _reward(value: Any, where: str) -> Signal:
 
 
 def _extra(logs: Any) -> Iterator[Signal]:
+    """Yield a signal for each value; of a tensor with several its first, as OpenRLHF logs it."""
     for name, value in logs.items() if isinstance(logs, Mapping) else ():
+        if hasattr(value, "flatten") and len(values := value.flatten()):
+            value = values[0]  # noqa: PLW2901
         yield from _logged(f"{LOGS}.{name}", value)
 
 

@@ -189,10 +189,11 @@ async def test_chat_completions_accept_the_newer_name_of_the_limit(other: dict[s
 
 async def test_the_models_are_the_policy_with_its_context() -> None:
     async def asking(caller: Caller) -> None:
-        response = await caller.http.get(
-            f"{caller.root}/v1/models", headers={"authorization": f"Bearer {caller.model.api_key}"}
-        )
+        key = {"authorization": f"Bearer {caller.model.api_key}"}
+        response = await caller.http.get(f"{caller.root}/v1/models", headers=key)
         [model] = response.json()["data"]
+        assert (await caller.http.get(f"{caller.root}/v1/models/{model['id']}", headers=key)).json() == model
+        assert (await caller.http.get(f"{caller.root}/v1/models/another", headers=key)).status_code == 404
         assert (model["id"], model["max_model_len"]) == (caller.model.name, 400)
         await caller.ask(user("hi"))
 

@@ -79,7 +79,7 @@ def reward_func(queries, prompts, labels, **kwargs):
     right = [query[len(prompt):].startswith(label) for query, prompt, label in zip(queries, prompts, labels)]
     assert len(queries) == 1 and queries[0].endswith("<|im_end|>")
     reward = torch.tensor(right).float()
-    return {"rewards": reward, "scores": reward, "extra_logs": {"length": torch.tensor([len(queries[0])])}}
+    return {"rewards": reward, "scores": reward, "extra_logs": {"length": torch.tensor([len(queries[0]), -1])}}
 """
 FUNCTION = """
 async def agent(task, ctx, model):
@@ -309,6 +309,7 @@ async def test_a_reward_file_scores_one_answer(folder: Path, answer: str, reward
     trajectory, heard = await run(folder, REWARD, answer)
     assert (trajectory.reward, trajectory.stop_reason, trajectory.error) == (reward, StopReason.AGENT_DONE, "")
     assert values(trajectory).keys() == {"reward", "scores", "extra_logs.length"}
+    assert values(trajectory)["extra_logs.length"] > 0  # the first of two values, as OpenRLHF logs it
     check_law_1(trajectory, heard.calls)
 
 
