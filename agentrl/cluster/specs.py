@@ -116,7 +116,7 @@ def worker_spec(
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "CUDA_VISIBLE_DEVICES": "",
-            "RAY_USE_UVLOOP": "0",  # authors' code meets one kind of event loop: here, in the dry run and in `env check`
+            "RAY_USE_UVLOOP": "0",  # the kind of loop on which `env check` and the dry run met the code
         },
         place=Placement(config).worker(),
         died=WorkerLostError,

@@ -67,7 +67,7 @@ def _extra(logs: Any) -> Iterator[Signal]:
     """Yield a signal for each value; of a tensor with several its first, as OpenRLHF logs it."""
     for name, value in logs.items() if isinstance(logs, Mapping) else ():
         if hasattr(value, "flatten") and len(values := value.flatten()):
-            value = values[0]  # noqa: PLW2901
+            value = values[0]
         yield from _logged(f"{LOGS}.{name}", value)
 
 
