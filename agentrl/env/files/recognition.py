@@ -27,7 +27,13 @@ def environment_of(module: ModuleType, chosen: str = "") -> type[Env] | None:
     Raises ConfigError for one that cannot be called as its contract says.
     """
     names = [chosen] if chosen else ["AgentExecutor", *_instances(module), "agent", "reward_func"]
-    return next(filter(None, (_made(module, name) for name in names)), None)
+    found = next(filter(None, (_made(module, name) for name in names)), None)
+    if found is None and not chosen and inspect.isfunction(getattr(module, "step", None)):
+        raise ConfigError(
+            f"{module.__file__}: a function step is the contract of older versions of OpenRLHF: write it as the method "
+            f"of an AgentInstanceBase, which has the observation, action_text and label in one dict ({PAGE})"
+        )
+    return found
 
 
 @cache

@@ -424,6 +424,7 @@ def test_a_class_has_a_name_by_which_every_process_finds_it(folder: Path) -> Non
             "reward_func = Scorer()",
             "reward_func is async",
         ),
+        ("async def step(observation, action, label, **kwargs): ...", "older versions of OpenRLHF.* AgentInstanceBase"),
         ("x = 1", "must define an .*Env subclass.*async def agent.*AgentExecutor.*reward_func"),
     ],
 )  # fmt: skip
