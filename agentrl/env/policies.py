@@ -15,6 +15,7 @@ from agentrl.types import Message, text_of
 SILENCE = ""
 DEFAULT_REWARD = 1.0
 """What a solution earns in an environment that does not say otherwise."""
+LONGEST_ECHO = 100_000
 TOOL_CALL = "<tool_call>"
 NOISE = "Zrgh ¿qvx? blorp — “unsinn” ~~ 无意义 \\ {[(< wub; %%s {} \u200b nul\x00 xyzzy"
 CALLING = "a turn that calls tools is a message: Message(role='assistant', content='', tool_calls=[…])"
@@ -26,8 +27,8 @@ def saying(text: str) -> Policy:
 
 
 def echo(messages: Sequence[Message]) -> str:
-    """Repeat the last message."""
-    return text_of(messages[-1]) if messages else SILENCE
+    """Repeat the last message, as far as a model could: an environment that repeats as well would double it."""
+    return text_of(messages[-1])[:LONGEST_ECHO] if messages else SILENCE
 
 
 def solution_of(env: Env, task: Task) -> Policy | None:

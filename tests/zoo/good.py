@@ -66,6 +66,23 @@ class Slow(Sums):
         return {}
 
 
+class Seated(Sums):
+    """The same, and only two episodes may be open at once, as with a server of few sessions."""
+
+    @shared
+    def seats(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(2)
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:  # type: ignore[override]
+        await self.seats.acquire()
+        ctx.state.seat = self.seats
+        return super().setup(task, ctx)
+
+    def teardown(self, ctx: Context) -> None:
+        if seat := getattr(ctx.state, "seat", None):
+            seat.release()
+
+
 class Adder(Sums):
     """The same with a tool that adds, in two turns."""
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ FULL = "CAPACITY_REACHED"
 INVALID = ("VALIDATION_ERROR", "INVALID_JSON")
 """Codes of errors that the action caused."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 2.0
+WAITING: deque[asyncio.Future[None]] = deque()
+"""What wait for a session of a full server; the end of one of this process wakes the first."""
 
 
 class ServerError(AgentRLError):
@@ -60,6 +63,7 @@ class Session:
 
     def __init__(self, socket: ClientConnection, url: str, timeout_s: float) -> None:
         self._socket, self._url, self._timeout_s = socket, url, timeout_s
+        self._has_begun = False
 
     @classmethod
     async def begin(
@@ -84,8 +88,7 @@ class Session:
                 raise gone
             if loop.time() + pause_s > ends_at:
                 raise ServerError(f"{full}: no session was free for {wait_s:g} s") from full
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_WAIT_S)
+            pause_s = FIRST_WAIT_S if await _has_ended(pause_s) else min(2 * pause_s, LONGEST_WAIT_S)
 
     @classmethod
     async def _begin(cls, url: str, task: Mapping[str, Any], timeout_s: float) -> tuple[Session, Observation]:
@@ -111,6 +114,7 @@ class Session:
         except BaseException:
             await session.close()
             raise
+        session._has_begun = True
         return session, first
 
     async def call(self, kind: str, data: Mapping[str, Any]) -> Observation:
@@ -158,6 +162,20 @@ class Session:
             await self._socket.close()
         finally:
             self._socket.transport.abort()
+            if self._has_begun and WAITING:
+                first = WAITING.popleft()
+                first.get_loop().call_soon_threadsafe(first.cancel)
+
+
+async def _has_ended(most_s: float) -> bool:
+    """Wait until a session of this process has ended, at most so many seconds; return whether one has."""
+    waiting = asyncio.get_running_loop().create_future()
+    WAITING.append(waiting)
+    try:
+        return bool((await asyncio.wait({waiting}, timeout=most_s))[0])
+    finally:
+        with suppress(ValueError):
+            WAITING.remove(waiting)
 
 
 def asks_proxy(url: str) -> bool:

@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("websockets", reason="websockets is not installed: pip install 'websockets>=15'")
 
+from agentrl_openenv import wire
 from agentrl_openenv.actions import action_of, request, shown
 from agentrl_openenv.wire import ServerError, Session
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -227,6 +228,21 @@ async def test_episodes_wait_for_a_session_of_a_full_server(stub: Stub) -> None:
         policies=lambda env, task: [[str(secret(task.data["seed"]))], ["0"]],
     )
     assert stub.most == 2
+
+
+async def test_the_end_of_a_session_wakes_who_waits_for_one(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.capacity = 1
+    monkeypatch.setattr(wire, "FIRST_WAIT_S", 600.0)
+    first, _ = await Session.begin([stub.url], {"seed": 1}, timeout_s=20.0, wait_s=1000.0)
+    waiting = asyncio.create_task(Session.begin([stub.url], {"seed": 2}, timeout_s=20.0, wait_s=1000.0))
+    while not wire.WAITING:  # noqa: ASYNC110 (a deque has no event)
+        await asyncio.sleep(0)
+    monkeypatch.setattr(wire, "FIRST_WAIT_S", 0.01)  # the server may take a moment to see that the session has ended
+    await first.close()
+    second, _ = await waiting
+    await second.close()
+    assert stub.most == 1
+    assert not wire.WAITING
 
 
 def test_a_server_that_stays_full_is_an_infrastructure_failure(stub: Stub) -> None:

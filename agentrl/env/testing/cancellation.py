@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from gc import get_referents
 from inspect import isasyncgen
 from pathlib import Path
@@ -25,6 +27,19 @@ MOST_S = 30.0
 """Time for an episode to end after its cancellation, besides loading."""
 Wait = tuple[int, tuple[str, ...]]
 """Moments that have passed, and the suspended calls, the outermost first."""
+
+
+@dataclass
+class Seen:
+    """The awaits at which an episode was cancelled. After the time `all_until`, one of each line is enough."""
+
+    all_until: float
+    waits: list[Wait] = field(default_factory=list)
+
+    def __contains__(self, wait: Wait) -> bool:
+        return wait in self.waits or (
+            time.monotonic() > self.all_until and wait[1] in [calls for _, calls in self.waits]
+        )
 
 
 class Cancellation(NamedTuple):
@@ -60,14 +75,15 @@ async def _models_turn() -> None:
 
 
 async def cancel_everywhere(
-    make: MakeEnv, policy: ChoosePolicy = player_of, *, is_loaded: bool = False
+    make: MakeEnv, policy: ChoosePolicy = player_of, *, is_loaded: bool = False, each_turn_s: float = math.inf
 ) -> AsyncIterator[Cancellation]:
     """Play episodes and cancel each at the first await at which none was cancelled before, until one finishes.
 
     Yields after each cancellation, when the episode has been torn down. Then closes what is shared and asserts that no
-    task is left. With `is_loaded`, shared resources are made before the episode begins.
+    task is left. With `is_loaded`, shared resources are made before the episode begins. After `each_turn_s` seconds,
+    an await counts as seen that was seen in another turn.
     """
-    seen: list[Wait] = []
+    seen = Seen(time.monotonic() + each_turn_s)
     places: list[str] = []
     before = asyncio.all_tasks()
     most_s = MOST_S + 2 * await _load_s(make())
@@ -77,7 +93,7 @@ async def cancel_everywhere(
         if is_loaded:
             await EnvDriver(env).task(TRAIN, 0)
         if is_cancelled := await _is_cancelled(env, policy, seen, places, most_s):
-            yield Cancellation(env, *seen[-1])
+            yield Cancellation(env, *seen.waits[-1])
         await close_shared()
         left = asyncio.all_tasks() - before
         assert not left, f"tasks were left after a cancellation near {places[-1:]}: {described(left)}"
@@ -91,9 +107,9 @@ async def _load_s(env: Env) -> float:
     return time.monotonic() - began
 
 
-async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places: list[str], most_s: float) -> bool:
+async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: Seen, places: list[str], most_s: float) -> bool:
     """Play an episode and cancel it at the first await that is not in `seen`; adds it, and its place to `places`."""
-    loop, passed, known = asyncio.get_running_loop(), 0, len(seen)
+    loop, passed, known = asyncio.get_running_loop(), 0, len(seen.waits)
 
     async def episode() -> None:
         nonlocal passed
@@ -104,10 +120,10 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places
                 await _models_turn()
 
     def note(calls: tuple[str, ...]) -> None:
-        if len(seen) == known and not running.done() and (passed, calls) not in seen:
-            seen.append((passed, calls))
+        if len(seen.waits) == known and not running.done() and (passed, calls) not in seen:
+            seen.waits.append((passed, calls))
             running.cancel()
-        if len(seen) > known == len(places) and (line := _authors_line(filter(_is_watched, asyncio.all_tasks()))):
+        if len(seen.waits) > known == len(places) and (line := _authors_line(filter(_is_watched, asyncio.all_tasks()))):
             places.append(line)  # the author's code may begin to wait after the episode waits for it
 
     loop.set_task_factory(lambda loop, work, **options: asyncio.Task(_Watched(work, note), loop=loop, **options))
@@ -116,13 +132,13 @@ async def _is_cancelled(env: Env, policy: ChoosePolicy, seen: list[Wait], places
         await asyncio.wait({running}, timeout=most_s)
     finally:
         loop.set_task_factory(None)
-    if len(seen) > known == len(places):
-        places.append(" > ".join(seen[known][1]))
+    if len(seen.waits) > known == len(places):
+        places.append(" > ".join(seen.waits[known][1]))
     place = f"near {places[-1]}, after {passed} moments" if places else "nowhere"
     assert running.done(), f"an episode outlived its cancellation {place} by {most_s:.0f} s"
-    if len(seen) == known:
+    if len(seen.waits) == known:
         running.result()
-    if len(seen) > known and not running.cancelled():
+    if len(seen.waits) > known and not running.cancelled():
         raised = running.exception()
         ending = f"ended with {described_error(raised)}" if raised else "swallowed its cancellation"
         raise AssertionError(f"an episode cancelled {place} {ending}") from raised

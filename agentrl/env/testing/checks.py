@@ -37,6 +37,7 @@ from agentrl.types import TRAIN, Message
 
 T = TypeVar("T")
 ROUNDING = 1e-9
+STEP_S = 1.0
 
 
 def check_environment(make: MakeEnv, *, tasks: int = 4, episodes: int = 32, timeout_s: float = 300.0) -> None:
@@ -99,9 +100,9 @@ async def check_tasks(make: MakeEnv, *, tasks: int = 8) -> None:
         assert not found, f"{_named(one)} is another task when the tasks are read again: {found}"
 
 
-async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of) -> None:
+async def check_cancellation(make: MakeEnv, policy: ChoosePolicy = player_of, *, each_turn_s: float = math.inf) -> None:
     """Assert that an episode ends and leaves no task when it is cancelled at any await (`cancel_everywhere`)."""
-    async for _ in cancel_everywhere(make, policy):
+    async for _ in cancel_everywhere(make, policy, each_turn_s=each_turn_s):
         pass
 
 
@@ -250,14 +251,30 @@ async def no_leaks() -> AsyncIterator[None]:
 
 
 async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:
-    """Advance all episodes in step, one item each per round; returns the items of each."""
+    """Advance all episodes in step, one item each per round; returns the items of each.
+
+    An episode that does not advance within `STEP_S`, because it waits for what another holds, joins a later round.
+    """
     received: list[list[Any]] = [[] for _ in episodes]
-    running = list(range(len(episodes)))
-    while running:
-        items = await asyncio.gather(*(anext(episodes[number], None) for number in running))
-        for number, item in zip(running, items, strict=True):
-            received[number].append(item)
-        running = [number for number in running if received[number][-1] is not None]
+    ready = set(range(len(episodes)))
+    steps: dict[asyncio.Future[Any], int] = {}
+    try:
+        while ready or steps:
+            begun: dict[asyncio.Future[Any], int] = {
+                asyncio.ensure_future(anext(episodes[number], None)): number for number in ready
+            }
+            steps |= begun
+            done, _ = await asyncio.wait(begun, timeout=STEP_S) if begun else (set(), None)
+            if not done:
+                await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
+            items = {steps.pop(step): step.result() for step in [step for step in steps if step.done()]}
+            for number, item in items.items():
+                received[number].append(item)
+            ready = {number for number, item in items.items() if item is not None}
+    finally:
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
     return [items[:-1] for items in received]
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from agentrl.engine.scripted import Die, Hang
 from agentrl.env import Context, Env, EnvConfig, Episode, Limits, Message, Policy, Task, reward, text_of, tool
+from agentrl.env.policies import echo
 from agentrl.env.testing import (
     cancel_everywhere,
     check_canaries,
@@ -322,6 +323,17 @@ async def test_an_episode_is_cancelled_at_every_model_turn_and_between() -> None
     cancellations = [each async for each in cancel_everywhere(Sums)]
     assert model_turns(cancellations) == [1, 2, 3]  # the reset, the turn, the signals
     assert any(not each.is_models_turn for each in cancellations)
+
+
+async def test_a_slow_episode_is_cancelled_once_in_each_line() -> None:
+    every = [each.calls async for each in cancel_everywhere(Sums)]
+    once = [each.calls async for each in cancel_everywhere(Sums, each_turn_s=0)]
+    assert len(once) == len({*once}) < len(every)
+    assert {*once} == {*every}
+
+
+def test_an_echo_has_an_end() -> None:
+    assert len(echo([Message(role="user", content="a" * 10**7)])) < 10**6
 
 
 async def test_signals_by_name() -> None:
