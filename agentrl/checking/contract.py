@@ -17,6 +17,7 @@ from agentrl.env.dry_run.completeness import check_complete
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
 from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
+from agentrl.env.messages import few, short
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE, solution_of
 from agentrl.env.tasks import Task
@@ -66,7 +67,7 @@ async def disjoint(subject: Subject) -> str:
     fail_if(overlap([train, held_out]))
     sampled = train.tasks[: 8 * TASKS]
     if len({_text(task.data) for task in sampled}) <= DISTINCT * len(sampled):
-        return "tasks are compared by their ids alone: most have the data of another one"
+        return "tasks are compared by their ids alone, because most training tasks have the data of another one"
     trained: dict[str, list[Task]] = defaultdict(list)
     for task in train.tasks:
         trained[_text(task.data)].append(task)
@@ -77,10 +78,9 @@ async def disjoint(subject: Subject) -> str:
         if task.data is not None and (known := await asked.same(task, trained.get(_text(task.data), [])))
     ]
     if shared:
-        one, other = shared[0]
         raise FailedError(
             f"{len(shared)} of {len(held_out.tasks)} held-out tasks have the data and the prompt of a training task, "
-            f"up to white space and case: {one.id!r} has those of {other.id!r}"
+            f"up to white space and case: {few([f'{short(one.id)} equals {short(other.id)}' for one, other in shared])}"
         )
     return f"{len(held_out.tasks)} held-out tasks, {len(train.tasks)} for training"
 

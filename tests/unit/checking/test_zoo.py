@@ -52,6 +52,13 @@ def test_an_animal_is_caught_by_its_own_check(animal: type) -> None:
     assert result.text
 
 
+@pytest.mark.parametrize("twins", [contract.Overlapping, contract.Disguised])
+def test_of_many_tasks_that_are_not_held_out_a_few_are_named(twins: type) -> None:
+    [result] = run_checks(subject(twins), [BY_NAME["disjoint"]])
+    assert result.text.endswith(f" and {len(contract.PAIRS) - 3} more")
+    assert len(result.text) < 240
+
+
 def test_the_zoo_has_an_animal_for_every_check() -> None:
     assert len(ANIMALS) >= LEAST
     caught = {animal.caught_by for animal in ANIMALS.values()} | {check for check, _ in packages.ANIMALS.values()}
