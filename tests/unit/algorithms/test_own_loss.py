@@ -135,7 +135,7 @@ def test_an_algorithm_with_a_loss_of_its_own_refuses_the_function(tmp_path: Path
         ("return terms.advantage", r"grpo: the loss .*mine.py failed: AttributeError: .*mine.py:5\)"),
         (
             "return terms.column('reference')",
-            r"grpo: the loss .*mine.py failed: AttributeError: the column 'reference' is not declared: add it to .*mine.py:5\)",
+            r"grpo: the loss .*mine.py failed: AttributeError: the column 'reference' is not declared: .*mine.py:5\)",
         ),
     ],
 )
