@@ -13,7 +13,7 @@ from agentrl.env.base import Policy
 from agentrl.env.comparison import difference
 from agentrl.env.config import env_config
 from agentrl.env.driver.driver import EnvDriver
-from agentrl.env.dry_run.completeness import check_complete
+from agentrl.env.dry_run.completeness import UNPAID, check_complete, has_rewards
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
 from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
@@ -39,9 +39,10 @@ async def definition(subject: Subject) -> str:
     """Check the class itself, and that this machine can run it."""
     env = subject.make()
     driver = EnvDriver(env)
-    check_complete(driver)
+    check_complete(driver, has_reward_models=not has_rewards(type(env)))
+    unpaid = () if has_rewards(type(env)) else (f"{type(env).__name__}: {UNPAID}",)
     twice = (f"{method} is defined twice, and Python keeps the last" for method in duplicate_methods(type(env)))
-    fail_if([*twice, *undocumented(type(env))])
+    fail_if([*unpaid, *twice, *undocumented(type(env))])
     await check_offered_tools(driver, await first_task(driver, TRAIN, 0), 0)
     return await asyncio.to_thread(env.preflight)
 

@@ -220,6 +220,20 @@ def test_shipped_environments_and_examples_pass_every_check(name: str) -> None:
     assert [f"{result.check.name}: {result.text}" for result in found if not result.status.is_fine] == []
 
 
+def test_what_only_reward_models_score_is_checked_but_for_its_rewards(tmp_path: Path) -> None:
+    (tmp_path / "poems.py").write_text(
+        "from agentrl.env import Env, Task\n\nclass Poems(Env):\n    def tasks(self, split):\n"
+        "        return [Task(f'{split} {n}', f'{split} {n}') for n in range(24)]\n\n"
+        "    def setup(self, task, ctx):\n        return [{'role': 'user', 'content': f'A poem on {task.data}'}]\n"
+    )
+    found = list(run_checks(Subject.named(str(tmp_path / "poems.py"), {}), PLAYED))
+    [definition] = [result for result in found if not result.status.is_fine]
+    assert definition.check.name == "definition"
+    assert "write a @reward method, or score(ctx). Only a run with reward models" in definition.text
+    skipped = {result.check.name for result in found if "neither a reward nor a success" in result.text}
+    assert {"oracle", "canaries", "empty", "noise", "leak"} <= skipped
+
+
 def test_the_environment_of_the_readme_passes_every_check(tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "README.md").read_text()
     [source] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "(Env)" in block]
