@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +41,9 @@ class KeysMeta(ModelMetaclass):
         try:
             return super().__new__(cls, name, bases, namespace, **keywords)
         except PydanticUserError as error:
-            if error.code not in ("model-field-missing-annotation", "model-field-overridden"):
+            untyped = (key for key in namespace if f"`{key} = " in error.message or f"Field {key!r} " in error.message)
+            if (key := next(untyped, None)) is None:
                 raise
-            key = re.findall(r"[`'](\w+)", error.message)[0]
             kind = type(namespace[key]).__name__ if isinstance(namespace[key], bool | int | float | str) else "TYPE"
             raise ConfigError(f"{name}.{key} has no type: write `{key}: {kind} = …`") from None
 
