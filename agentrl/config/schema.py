@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic._internal._model_construction import ModelMetaclass
-from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from agentrl.config.environments import MOST, check_labels, tables
 from agentrl.config.urls import fault_of_urls, has_credentials, listed
 from agentrl.config.values import anchored_model, expanded
-from agentrl.errors import ConfigError
 
 Device = Literal["auto", "cpu", "cuda"]
 Place = Literal["colocate", "separate"]
@@ -33,22 +30,7 @@ class Unset:
 FOR_MACHINE = Unset("chosen for this machine")
 
 
-class KeysMeta(ModelMetaclass):
-    """Makes classes of keys."""
-
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> type:
-        """Raise ConfigError for a key without a type."""
-        try:
-            return super().__new__(cls, name, bases, namespace, **keywords)
-        except PydanticUserError as error:
-            untyped = (key for key in namespace if f"`{key} = " in error.message or f"Field {key!r} " in error.message)
-            if (key := next(untyped, None)) is None:
-                raise
-            kind = type(namespace[key]).__name__ if isinstance(namespace[key], bool | int | float | str) else "TYPE"
-            raise ConfigError(f"{name}.{key} has no type: write `{key}: {kind} = …`") from None
-
-
-class Keys(BaseModel, metaclass=KeysMeta):
+class Keys(BaseModel):
     """Keys that are checked: unknown ones are refused, and so is a decimal point in an integer (1.000 for 1000)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

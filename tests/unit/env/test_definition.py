@@ -66,11 +66,6 @@ REFUSED = {
         "class Config(BaseModel):\n  n: int = 3",
         "Config must derive from agentrl.env.EnvConfig",
     ),
-    "a key without a type": ("class Config(EnvConfig):\n  n = 3", r"Config\.n has no type: write `n: int = …`"),
-    "a key whose other default has no type": (
-        "class Config(EnvConfig):\n  n: int = 3\nclass More(Config):\n  n = Field(3)",
-        r"More\.n has no type: write `n: TYPE = …`",
-    ),
     "a key that names the environment": ("class Config(EnvConfig):\n  name: str = ''", "Config.name cannot be set"),
     "a key of every environment": ("class Config(EnvConfig):\n  weight: float = 1.0", "Config.weight cannot be set"),
     "limits that are a dict": ("limits = {'max_turns': 3}", r"write limits = Limits\(max_turns"),
