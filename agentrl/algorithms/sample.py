@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.errors import CreditError
 from agentrl.types import Group, SampleId, Trajectory
 
 ROUNDING = 1e-9
@@ -78,9 +77,9 @@ class Sample:
         return len(self.turns)
 
     def column(self, name: Column) -> Array:
-        """Return a column. Raises CreditError if the algorithm's `needs` do not declare it."""
+        """Return a column. Raises AttributeError if the algorithm's `needs` do not declare it."""
         if name not in self.columns:
-            raise CreditError(f"the column {name!r} was not computed: add it to the algorithm's needs.columns")
+            raise AttributeError(f"the column {name!r} is not declared: add it to needs.columns", obj=self)
         return self.columns[name]
 
     @property

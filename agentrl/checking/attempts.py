@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentrl.checking.check import TASKS, FailedError, Subject, UncheckedError
+from agentrl.checking.check import TASKS, FailedError, SkippedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
+from agentrl.env.dry_run.completeness import has_rewards
 from agentrl.env.policies import DEFAULT_REWARD, player_of, solution_reward
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
@@ -45,6 +46,12 @@ class Earned:
     is_solved: bool
 
 
+def check_paid(subject: Subject) -> None:
+    """Raise SkippedError for an environment that judges no answer, because reward models do."""
+    if not has_rewards(subject.env_class) and subject.env_class.success is Env.success:
+        raise SkippedError(f"{subject.env_class.__name__} has neither a reward nor a success of its own")
+
+
 async def attempt(subject: Subject, task: Task, policy: Policy, settings: EpisodeSettings = SETTINGS) -> Trajectory:
     """Play one episode as a rollout worker does, with a scripted model that writes text."""
     request = EpisodeRequest(SampleId(0, 0), 0, task.split, task.index, 0, settings)
@@ -53,8 +60,9 @@ async def attempt(subject: Subject, task: Task, policy: Policy, settings: Episod
 
 async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Earned:
     """Return what an attempt earns. Raises FailedError if it has no valid reward, which drops it from training,
-    and UncheckedError if it does not end in the time of a check.
+    UncheckedError if it does not end in the time of a check, and SkippedError if nothing judges it.
     """
+    check_paid(subject)
     played = await attempt(subject, task, policy)
     faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
     if not (played.error or faults):

@@ -13,10 +13,11 @@ from agentrl.env.base import Policy
 from agentrl.env.comparison import difference
 from agentrl.env.config import env_config
 from agentrl.env.driver.driver import EnvDriver
-from agentrl.env.dry_run.completeness import check_complete
+from agentrl.env.dry_run.completeness import UNPAID, check_complete, has_rewards
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
 from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
+from agentrl.env.messages import few, short
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE, solution_of
 from agentrl.env.tasks import Task
@@ -38,9 +39,10 @@ async def definition(subject: Subject) -> str:
     """Check the class itself, and that this machine can run it."""
     env = subject.make()
     driver = EnvDriver(env)
-    check_complete(driver)
+    check_complete(driver, has_reward_models=not has_rewards(type(env)))
+    unpaid = () if has_rewards(type(env)) else (f"{type(env).__name__}: {UNPAID}",)
     twice = (f"{method} is defined twice, and Python keeps the last" for method in duplicate_methods(type(env)))
-    fail_if([*twice, *undocumented(type(env))])
+    fail_if([*unpaid, *twice, *undocumented(type(env))])
     await check_offered_tools(driver, await first_task(driver, TRAIN, 0), 0)
     return await asyncio.to_thread(env.preflight)
 
@@ -66,7 +68,7 @@ async def disjoint(subject: Subject) -> str:
     fail_if(overlap([train, held_out]))
     sampled = train.tasks[: 8 * TASKS]
     if len({_text(task.data) for task in sampled}) <= DISTINCT * len(sampled):
-        return "tasks are compared by their ids alone: most have the data of another one"
+        return "tasks are compared by their ids alone, because most training tasks have the data of another one"
     trained: dict[str, list[Task]] = defaultdict(list)
     for task in train.tasks:
         trained[_text(task.data)].append(task)
@@ -77,10 +79,9 @@ async def disjoint(subject: Subject) -> str:
         if task.data is not None and (known := await asked.same(task, trained.get(_text(task.data), [])))
     ]
     if shared:
-        one, other = shared[0]
         raise FailedError(
             f"{len(shared)} of {len(held_out.tasks)} held-out tasks have the data and the prompt of a training task, "
-            f"up to white space and case: {one.id!r} has those of {other.id!r}"
+            f"up to white space and case: {few([f'{short(one.id)} equals {short(other.id)}' for one, other in shared])}"
         )
     return f"{len(held_out.tasks)} held-out tasks, {len(train.tasks)} for training"
 

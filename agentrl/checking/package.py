@@ -74,7 +74,7 @@ async def build(subject: Subject) -> str:
     file = (await place.run(["-c", WHERE, module], is_offline=False)).strip()
     if not Path(file).is_relative_to(place.packages):
         raise FailedError(f"the wheel {place.wheel.name} lacks the module {module}, which {file or 'nothing'} provides")
-    if hiding := [name for name in TOO_COMMON if (place.packages / name).exists()]:
+    if hiding := sorted(path.name for path in place.packages.iterdir() if path.name.partition(".")[0] in TOO_COMMON):
         raise FailedError(f"the wheel {place.wheel.name} installs {', '.join(hiding)} for everybody: leave it out")
     await place.run(["-c", LOAD, *source.announced.values()])
     return place.wheel.name

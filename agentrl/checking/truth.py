@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from agentrl.checking import canaries, probe
-from agentrl.checking.attempts import AT_A_TASK, affordable
+from agentrl.checking.attempts import AT_A_TASK, affordable, check_paid
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.leaks import check_leak
 from agentrl.env.adapter import Adapter
@@ -24,6 +24,7 @@ BUDGET_S, MORE, MANY = 15.0, 4, 2048
 
 async def oracle(subject: Subject) -> str:
     """Check that the oracle solves every sampled task."""
+    check_paid(subject)
     if issubclass(subject.env_class, Adapter) and subject.env_class.oracle is Env.oracle:
         raise FailedError(
             "its library gives no solutions, so that nothing shows whether they are rewarded: to check that, write "
@@ -39,6 +40,7 @@ async def oracle(subject: Subject) -> str:
 
 async def own_canaries(subject: Subject) -> str:
     """Check that the environment's own canaries earn nothing."""
+    check_paid(subject)
     if subject.env_class.canaries is Env.canaries:
         raise FailedError(f"{subject.env_class.__name__} has no canaries; write canaries(task)")
     await check_canaries(subject.make, tasks=TASKS)

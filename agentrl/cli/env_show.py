@@ -42,7 +42,9 @@ def run(words: list[str]) -> int:
 
 def _lines(found: Description) -> Iterator[str]:
     source = found.source
-    yield " ".join(filter(None, (source.name, source.version, source.distribution and f"({source.distribution})")))
+    versions = {source.distribution: source.version} | {one.distribution: one.version for one in source.wraps}
+    packages = ", ".join(f"{distribution} {version}" for distribution, version in versions.items() if version)
+    yield f"{source.name} ({packages})" if packages else source.name
     yield found.summary
     yield from _block("class", [found.target])
     yield from _block("source", [str(found.path), f"sha256 {source.sha256}, {len(source.files)} files"])

@@ -13,7 +13,7 @@ PARTS = ("text", "thinking", "image")
 CALL = "{'function': {'name': …, 'arguments': {…}}}, and tool_calls as a list of these"
 ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "ai": "assistant", "bot": "assistant", "function": "tool"}
 """Names of roles in data sets, and ours."""
-MAX_SHOWN = 80
+MAX_SHOWN, MAX_FEW = 80, 3
 
 
 def is_message(value: Any) -> bool:
@@ -76,3 +76,9 @@ def short(value: Any) -> str:
     """Return a value for an error message, cut at 80 characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def few(texts: Sequence[str]) -> str:
+    """Return the first MAX_FEW texts with commas between them, and how many more there are."""
+    rest = len(texts) - MAX_FEW
+    return ", ".join(texts[:MAX_FEW]) + (f" and {rest} more" if rest > 0 else "")

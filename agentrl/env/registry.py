@@ -56,11 +56,19 @@ def resolve(name: str) -> type[Env]:
     Raises UnknownNameError for an unknown name, and ConfigError for a class that cannot be loaded.
     """
     if is_address(name):
-        raise ConfigError(f"{name} is the address of an environment that runs elsewhere; only runs can use it: --env")
+        raise ConfigError(
+            f"{name} is the address of an environment that runs elsewhere, and only runs can use it (--env). For "
+            "anything else take the machine that serves the environment, and its name there"
+        )
     scheme = scheme_of(name)
     if scheme in registry.announced(ADAPTERS):
         return adapted(name)
     own, colon, rest = name.partition(":")
+    if rest.startswith("//"):
+        raise ConfigError(
+            f"{name} is no address of an environment: write agentrl://HOST:PORT/NAME for one of `agentrl env serve`, "
+            "or openenv:http://HOST:PORT for a server of OpenEnv"
+        )
     if (
         colon
         and own in announced()

@@ -78,9 +78,13 @@ def read_progress(folder: Path) -> Progress:
     try:
         return Progress(**json.loads((folder / PROGRESS).read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise RunError(
-            f"checkpoint {folder} cannot be read: {PROGRESS}: {error}. Delete it to continue from the previous one."
-        ) from error
+        raise unreadable(folder, PROGRESS, error) from error
+
+
+def unreadable(folder: Path, part: str, error: Exception) -> RunError:
+    """Return the error for a part of the checkpoint `folder` that cannot be read. The folder is named once."""
+    what = "it does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None) or error
+    return RunError(f"checkpoint {folder} cannot be read: {part}: {what}. Delete it to continue from the previous one.")
 
 
 def make_empty(folder: Path) -> None:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from agentrl.config.schema import LearnerSection
-from agentrl.errors import RunError
 from agentrl.learner.average import Average
+from agentrl.learner.checkpoint import unreadable
 from agentrl.learner.lora import Full, adapter_state, adapters_off, merged_state, write_adapter
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, checkpoint_tensors
@@ -220,9 +220,7 @@ class DeepSpeedModel:
             for shard in self._average.shards() if self._average else ():
                 files.read(shard, AVERAGE, shard.tensor)
         except (OSError, ValueError, SafetensorError) as error:
-            raise RunError(
-                f"checkpoint {folder.parent} cannot be read: {error}. Delete it to continue from the previous one."
-            ) from error
+            raise unreadable(folder.parent, folder.name, error) from error
 
     def _state(self) -> Iterator[NamedTensor]:
         """Yield what this rank writes; what all ranks hold is divided among them."""

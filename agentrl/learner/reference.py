@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agentrl.errors import RunError
+from agentrl.learner.checkpoint import unreadable
 from agentrl.learner.model import PackedModel
 from agentrl.learner.tensor_parallel import cut_of
 
@@ -44,7 +44,5 @@ def load(reference: PackedModel, folder: Path) -> None:
     try:
         saved = load_file(folder / FILE)
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"checkpoint {folder.parent} cannot be read: {FILE}: {error}. Delete it to continue from the previous one."
-        ) from error
+        raise unreadable(folder.parent, FILE, error) from error
     move(reference, saved.items(), ema=0.0)

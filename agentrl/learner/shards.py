@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -107,14 +107,17 @@ def _file(folder: Path, rank: int, number: int) -> Path:
 class StateFiles:
     """The files of all ranks in a folder. At first their headers are read, later the elements that are asked for.
 
-    Raises OSError or SafetensorError for a file that cannot be read.
+    Raises OSError for a file that cannot be opened, and ValueError for one that is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self._parts: dict[str, dict[str, list[tuple[int, int, Any]]]] = defaultdict(lambda: defaultdict(list))
         self._whole: dict[str, dict[str, Any]] = defaultdict(dict)
         for path in sorted(folder.glob("rank-*.safetensors")):
-            file: Any = safe_open(path, "pt")
+            try:
+                file: Any = safe_open(path, "pt")
+            except SafetensorError as error:
+                raise ValueError(f"{path.name}: {error}") from error
             for key in file.keys():  # noqa: SIM118 (it is no mapping)
                 values = file.get_slice(key)
                 name, kind, *start = key.split("/")

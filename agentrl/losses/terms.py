@@ -9,8 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from agentrl.errors import AlgorithmError
-
 MeterSums = dict[str, tuple[float, float]]
 """The sum of the weighted values and the sum of the weights, by name."""
 LOGRATIO_BOUND = 20.0
@@ -93,9 +91,10 @@ class Terms:
         self.meters(name, values, self.weights != 0 if weights is None else weights)
 
     def column(self, name: str) -> Tensor:
-        """Return a column. Raises AlgorithmError if it was not computed."""
+        """Return a column. Raises AttributeError if neither the algorithm nor the loss declares it."""
         if name not in self.columns:
-            raise AlgorithmError(f"the column {name!r} was not computed: add it to the algorithm's needs.columns")
+            remedy = "add it to needs.columns of the algorithm, or to @reads of a loss of its own"
+            raise AttributeError(f"the column {name!r} is not declared: {remedy}", obj=self)
         return self.columns[name]
 
     def by_sequence(self, values: Tensor, how: Literal["mean", "sum"] = "mean") -> Tensor:

@@ -196,7 +196,11 @@ class EvaluationRecord:
         episodes = self.tasks * self.samples
         unanswered = f", {self.unanswered} of them unanswered" if self.unanswered else ""
         judged = {1: self.tasks_at_1, self.k: self.tasks_at_k}
-        left_out = [f"pass@{k} over {count} of {self.tasks} tasks" for k, count in judged.items() if count < self.tasks]
+        left_out = [
+            f"pass@{k} over {count} of {self.tasks} tasks" if count else f"no task has {k} for pass@{k}"
+            for k, count in judged.items()
+            if count < self.tasks
+        ]
         return "; ".join([f"{episodes - self.invalid} of {episodes} episodes valid{unanswered}", *left_out, self.cause])
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 import tomlkit
+from packaging.utils import canonicalize_name
 
 from agentrl.config.schema import EnvSection
 from agentrl.config.values import plain
@@ -125,14 +126,16 @@ def _read(path: Path) -> Lock:
 
 
 def _differences(lock: Lock, now: Lock) -> Iterator[str]:
-    """Yield what differs, a few words each. The lock may contain environments that the run does not use."""
+    """Yield what differs, once and in a few words. The lock may contain environments that the run does not use."""
+    named: set[str] = set()
     for new in now.environments:
         name = new.source.name
         if old := _counterpart(new, lock):
             yield from (f"{name}: {change}" for change in _changes(old, new))
+            named |= set() if new.source.interpreter else _changed(old, new)
         else:
             yield f"{name} is not in it"
-    before, after = (Interpreter(each.python, each.packages, each.hashes) for each in (lock, now))
+    before, after = (_without(named, Interpreter(each.python, each.packages, each.hashes)) for each in (lock, now))
     yield from interpreter_changes(before, after)
 
 
@@ -145,10 +148,26 @@ def _counterpart(new: Locked, lock: Lock) -> Locked | None:
 
 def _changes(old: Locked, new: Locked) -> Iterator[str]:
     yield from version_changes({"version": old.source.version}, {"version": new.source.version})
-    yield from env_changes(old.source, new.source)
-    yield from wrapped_changes(old.installed, new.installed, "distribution")
+    named, sources = _changed(old, new), (old.source, new.source)
+    yield from env_changes(*(replace(each, interpreter=_without(named, each.interpreter)) for each in sources))
+    if (old.source.version, old.source.sha256) == (new.source.version, new.source.sha256):
+        yield from wrapped_changes(old.installed, new.installed, "distribution")
     for key in sorted(old.data | new.data):
         yield from file_changes(f"env.{key}", old.data.get(key, ()), new.data.get(key, ()))
+
+
+def _changed(old: Locked, new: Locked) -> set[str]:
+    """Return the distributions of an environment that are others than in the lock."""
+    before, after = ({*each.installed, *each.source.wraps} for each in (old, new))
+    return {str(canonicalize_name(each.distribution)) for each in before ^ after}
+
+
+def _without(names: Collection[str], found: Interpreter | None) -> Interpreter | None:
+    """Return an interpreter without the packages of these names, which are reported already."""
+    if found is None:
+        return None
+    packages, hashes = ({k: v for k, v in each.items() if k not in names} for each in (found.packages, found.hashes))
+    return Interpreter(found.python, packages, hashes)
 
 
 def _bare(name: str) -> str:

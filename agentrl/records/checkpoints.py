@@ -44,17 +44,27 @@ def step_of(model: Path) -> int | None:
 def of_newest(config: Config) -> Config:
     """Return the configuration, with the newest checkpoint of a run as model if its model is the folder of that run.
 
-    Raises ConfigError for a run that has no checkpoint.
+    Raises ConfigError for a run that has no checkpoint, and for a checkpoint that its run does not have.
     """
     path = expanded(config.model.name)
     run = RunFolder(path.resolve())
     if not (config.model.name and run.is_training):
+        _refuse_missing(path.resolve())
         return config
     steps = steps_in(run.checkpoints)
     if not steps:
         raise ConfigError(f"run {path} has no checkpoint yet (checkpoint.every sets how often one is written)")
     name = str(folder_of(run.checkpoints, steps[-1]))
     return config.model_copy(update={"model": config.model.model_copy(update={"name": name})})
+
+
+def _refuse_missing(model: Path) -> None:
+    """Raise ConfigError if a model is to be in a checkpoint that its run does not have."""
+    for checkpoint in (model, model.parent):
+        run = RunFolder(checkpoint.parent.parent)
+        if checkpoint.parent == run.checkpoints and run.is_training and not checkpoint.exists():
+            known = ", ".join(folder_of(run.checkpoints, step).name for step in steps_in(run.checkpoints))
+            raise ConfigError(f"run {run.path} has no checkpoint {checkpoint.name}; it has {known or 'none yet'}")
 
 
 def write_environments(checkpoint: Path, run: RunFolder) -> None:

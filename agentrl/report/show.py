@@ -16,6 +16,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import AttemptRow, Ledger, State
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.charts import number
+from agentrl.report.export import stored
 from agentrl.report.transcript import Decode, compact, evidence_words, headline, text_of_part, tones_of, value_words
 from agentrl.report.words import visible
 from agentrl.types import Message, SampleId, TokenSequence, Trajectory
@@ -39,7 +40,8 @@ def show(
     """Return the newest samples of the run in `folder`, or one sample.
 
     `sample` is "12-3", "12-3.1" (its second attempt) or "40/12-3" (in the evaluation after step 40). `decoder` loads
-    the tokenizer; it is called when there is a sample to show. Raises RunError if the sample does not exist.
+    the tokenizer; it is called when there is a sample to show. Raises RunError if the sample does not exist, and
+    ConfigError if the evaluation does not.
     """
     run = RunFolder(folder)
     if sample is None:
@@ -47,7 +49,7 @@ def show(
     name = NAME.fullmatch(sample)
     if name is None:
         raise RunError(f"{sample!r} is not a sample: write 12-3, 12-3.1 (an attempt) or 40/12-3 (in an evaluation)")
-    store = TrajectoryStore(run.evaluated(int(name["step"])) if name["step"] else run.trajectories)
+    store = TrajectoryStore(stored(run, int(name["step"]) if name["step"] else None))
     attempt = int(name["attempt"]) if name["attempt"] else None
     found = store.read(SampleId(int(name["group"]), int(name["member"])), attempt)
     return render(found, decoder())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from agentrl.metrics.step import EnvStep, EvaluationRecord, PhaseSeconds, StepRecord
@@ -129,7 +130,7 @@ def evaluation_words(r: EvaluationRecord) -> str:
 
 def score_words(r: EvaluationRecord) -> str:
     """'pass@1 0.680 [0.562, 0.789] · 8 test tasks x 16 · 40 s'."""
-    more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 else ""
+    more = f" · pass@{r.k} {r.pass_at_k}" if r.k > 1 and math.isfinite(r.pass_at_k.mean) else ""
     validity = f" · {r.validity}" if r.validity else ""
     each = "".join(f" · {label} {score.pass_at_1}" for label, score in r.envs.items())
     return f"pass@1 {r.pass_at_1}{more}{each} · {r.tasks} {r.split} tasks x {r.samples} · {r.seconds:.0f} s{validity}"

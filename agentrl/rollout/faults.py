@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.errors import RunError
-from agentrl.types import Trajectory
+from agentrl.types import StopReason, Trajectory
 
 REASON_CHARACTERS = 300
 UNANSWERED_BATCHES = 8  # so many samples without an answer are the fault of the tasks, and more do not help
@@ -20,13 +20,18 @@ class SampleFault:
 
     outcome: Literal["invalid", "unanswered"]
     reason: str
+    remedy: str = ""
 
 
 def fault_of(trajectory: Trajectory) -> SampleFault | None:
     """Return the fault of a sample, or None if it can be trained."""
     if trajectory.is_unanswered:
-        return SampleFault("unanswered", trajectory.error or f"{trajectory.stop_reason}: no token was sampled")
-    return None if trajectory.is_trainable else SampleFault("invalid", invalid_reason(trajectory))
+        reason = trajectory.error or f"{trajectory.stop_reason}: no token was sampled"
+        return SampleFault("unanswered", reason, "Shorten the prompts, or raise --model.max_context")
+    if trajectory.is_trainable:
+        return None
+    is_late = trajectory.stop_reason is StopReason.DEADLINE
+    return SampleFault("invalid", invalid_reason(trajectory), "Raise --rollout.episode_timeout_s" if is_late else "")
 
 
 def invalid_reason(trajectory: Trajectory) -> str:
@@ -48,9 +53,8 @@ def most_common(faults: Sequence[SampleFault]) -> str:
     causes = [fault.reason if fault.outcome == "invalid" else fault.outcome for fault in faults]
     cause, count = collections.Counter(causes).most_common(1)[0]
     first = faults[causes.index(cause)]
-    advice = ". Shorten the prompts, or raise --model.max_context" if first.outcome == "unanswered" else ""
     reason = " ".join(first.reason.split())[:REASON_CHARACTERS]
-    return f"The most common cause, {count} of {len(faults)}: {reason}{advice}"
+    return ". ".join(filter(None, [f"The most common cause, {count} of {len(faults)}: {reason}", first.remedy]))
 
 
 class FaultMonitor:

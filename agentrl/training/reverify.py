@@ -109,8 +109,15 @@ def plans_of(
     if not any(plan.groups for plan in plans):
         if damage := damage_of(plans):
             raise ConfigError(f"nothing to score: {damage}")
-        raise ConfigError(f"{path} has no such trajectories: choose other steps, or an evaluation")
+        raise ConfigError(f"{path} has no such trajectories: {_remedy(folder)}, or an evaluation")
     return plans
+
+
+def _remedy(folder: RunFolder) -> str:
+    """Return which steps of a run have trajectories."""
+    with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
+        steps = {row.step for row in ledger.rows() if row.step}
+    return f"choose from the steps {min(steps)} to {max(steps)}" if steps else "no step was trained: choose another run"
 
 
 def _verifier(config: Config, section: EnvSection, name: str, options: dict[str, Any]) -> EnvSection:

@@ -300,7 +300,7 @@ def test_a_loaded_checkpoint_goes_on_exactly_and_a_broken_one_says_so(
         assert truncated.startswith("RunError")
         assert "cannot be read" in truncated
         assert absent.startswith("RunError")
-        assert "cannot be read: it has " in absent
+        assert "cannot be read: state: it has " in absent
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("step")] == ["step-000002"]
 
 

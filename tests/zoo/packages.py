@@ -66,6 +66,7 @@ GOOD = {
     "agentrl_zoo/pairs.json": PAIRS,
     "tests/test_zoo.py": TEST,
 }
+UTILS = '[tool.setuptools]\npy-modules = ["utils"]\n\n[tool'
 CALL_HOME = 'import urllib.request\nurllib.request.urlopen("http://192.0.2.1/pairs.json", timeout=3)\n'
 ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "anonymous": ("metadata", {"pyproject.toml": PROJECT.replace('description = "Sums"\n', "")}),
@@ -75,6 +76,7 @@ ANIMALS: dict[str, tuple[str, dict[str, str]]] = {
     "unbuildable": ("build", {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "setuptools.built_meta")}),
     "hollow": ("build", {"pyproject.toml": PROJECT.replace('["agentrl_zoo*"]', '["agentrl_zoo_data*"]')}),
     "greedy": ("build", {"pyproject.toml": PROJECT.replace('zoo*"]', 'zoo*", "tests"]'), "tests/__init__.py": "\n"}),
+    "littering": ("build", {"pyproject.toml": PROJECT.replace("[tool", UTILS, 1), "utils.py": "\n"}),
     "boastful": ("build", {"pyproject.toml": PROJECT.replace('Zoo"', 'Zoo"\nother = "agentrl_zoo:Other"')}),
     "outdated": ("imports", {"pyproject.toml": PROJECT.replace('"agentrl-core"', '"agentrl-core", "numpy<1"')}),
     "dependent": ("imports", {"agentrl_zoo/__init__.py": f"import sympy\n{MODULE}"}),

@@ -13,6 +13,10 @@ from agentrl.errors import ConfigError
 from agentrl.types import Scope
 
 MORE_TURNS = "write limits = Limits(max_turns=8), or as many turns as a solution takes"
+UNPAID = (
+    "there is nothing to learn from: write a @reward method, or score(ctx). Only a run with reward models, which score "
+    "its episodes, needs neither (docs/reward-models.md)"
+)
 
 
 def check_complete(driver: EnvDriver, *, has_reward_models: bool = False) -> None:
@@ -36,7 +40,7 @@ def _rewards(env_class: type[Env]) -> Iterator[str]:
         return
     rewards = [reward for scope in get_args(Scope) for reward in rewards_of(env_class, scope)]
     if not has_rewards(env_class):
-        yield "there is nothing to learn from: write a @reward method, or score(ctx)"
+        yield UNPAID
     elif not any(reward.weight for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield f"there is nothing to learn from: every reward has weight 0, which records without counting ({names})"

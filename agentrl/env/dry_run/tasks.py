@@ -11,6 +11,7 @@ from functools import partial
 from agentrl.env.base import Env
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.user_code import UserCode
+from agentrl.env.messages import few, short
 from agentrl.env.tasks import IndexedTasks, Task
 from agentrl.errors import ConfigError, EnvError
 from agentrl.plugins.tracebacks import defined_at
@@ -59,8 +60,8 @@ def overlap(read: list[ReadTasks]) -> Iterator[str]:
     """Yield a note on held-out tasks that are also training tasks."""
     if len(read) > 1 and (both := set(read[0].ids) & set(read[1].ids)):
         yield (
-            f"{len(both)} of {len(read[1].tasks)} held-out tasks are training tasks too, for example {min(both)!r}: "
-            "their scores are not held out."
+            f"{len(both)} of {len(read[1].tasks)} held-out tasks are training tasks too, so their scores are not held "
+            f"out: {few([short(name) for name in sorted(both)])}"
         )
 
 
@@ -71,7 +72,7 @@ def duplicate_ids(read: ReadTasks) -> Iterator[str]:
     if shared and (read.size is not None or len(counts) == 1):
         yield (
             f"{sum(shared.values())} of {len(read.tasks)} tasks of {read.split!r} share an id with another, for "
-            f"example {max(shared, key=shared.__getitem__)!r}: give each its own, because records and "
+            f"example {short(max(shared, key=shared.__getitem__))}: give each its own, because records and "
             "reports name tasks by it."
         )
 

@@ -44,7 +44,10 @@ MISTAKES = [
     (f"{EACH}sample.rewards('exact')\n", "credit failed: TypeError: .*takes 1 positional argument .* (mine.py:7)"),
     (f"{EACH}self.config['kl_coef']\n", "credit failed: TypeError: .*is not subscriptable (mine.py:7)"),
     (f"{EACH}sum(sample)\n", "credit failed: TypeError: 'Sample' object is not iterable (mine.py:7)"),
-    (f"{EACH}sample.column('old')\n", "the column 'old' was not computed: add it to the algorithm's needs.columns"),
+    (
+        f"{EACH}sample.column('old')\n",
+        "Mine: credit failed: AttributeError: the column 'old' is not declared: add it to needs.columns (mine.py:7)",
+    ),
     (f"{CREDIT}        return [[1.0]]\n", "credit (mine.py:5) returned list: set the attributes, and return nothing"),
     (CREDIT.replace("groups", "groups, extra") + "        pass\n", "credit (mine.py:5) is called with one argument"),
     (f"{CREDIT}        pass\n\n    def after(self):\n        pass\n", "after (mine.py:8) is called with one argument"),

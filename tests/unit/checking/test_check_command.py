@@ -55,7 +55,9 @@ def test_a_fault_exits_1_and_the_reports_say_what_and_what_to_do(
     report = json.loads(capsys.readouterr().out)
     [fault] = [check for check in report["checks"] if check["status"] == "failed"]
     assert (report["passed"], fault["name"]) == (False, "disjoint")
-    assert "8 of 8 held-out tasks are training tasks too" in fault["text"]
+    assert fault["text"] == (
+        "8 of 8 held-out tasks are training tasks too, so their scores are not held out: '0', '1', '2' and 5 more"
+    )
     assert "by a hash of its content" in fault["remedy"]
     [suite] = Xml.parse(junit).getroot()
     assert (suite.get("name"), suite.get("failures"), suite.get("tests")) == ("contract", "1", "7")

@@ -56,6 +56,14 @@ def test_an_environment_that_fails_is_told_with_its_most_common_cause() -> None:
     assert "1 without a reward (12%); at most 5% may be. The most common cause" in found["episodes"]
 
 
+def test_episodes_that_time_out_name_the_deadline_to_raise() -> None:
+    late = [replace(t, signals=(), stop_reason=StopReason.DEADLINE, error="step: late") for t in groups([1, 1], [1, 1])]
+    assert judged(late)["episodes"].text == (
+        "4 episodes of 2 tasks, 4 without a reward (100%); at most 5% may be. The most common cause, 4 of 4: deadline: "
+        "step: late. Raise --rollout.episode_timeout_s"
+    )
+
+
 def test_without_any_reward_one_check_fails_and_the_others_have_nothing_to_judge() -> None:
     found = judged(groups([None, None]))
     assert [result.status for result in found.values()] == [Status.FAILED, *[Status.SKIPPED] * 4]

@@ -52,6 +52,13 @@ def test_an_animal_is_caught_by_its_own_check(animal: type) -> None:
     assert result.text
 
 
+@pytest.mark.parametrize("twins", [contract.Overlapping, contract.Disguised])
+def test_of_many_tasks_that_are_not_held_out_a_few_are_named(twins: type) -> None:
+    [result] = run_checks(subject(twins), [BY_NAME["disjoint"]])
+    assert result.text.endswith(f" and {len(contract.PAIRS) - 3} more")
+    assert len(result.text) < 240
+
+
 def test_the_zoo_has_an_animal_for_every_check() -> None:
     assert len(ANIMALS) >= LEAST
     caught = {animal.caught_by for animal in ANIMALS.values()} | {check for check, _ in packages.ANIMALS.values()}
@@ -211,6 +218,20 @@ def test_shipped_environments_and_examples_pass_every_check(name: str) -> None:
     checks = [check for check in PLAYED if name != "code" or check.name not in LONG]
     found = run_checks(Subject.named(name, {}), checks)
     assert [f"{result.check.name}: {result.text}" for result in found if not result.status.is_fine] == []
+
+
+def test_what_only_reward_models_score_is_checked_but_for_its_rewards(tmp_path: Path) -> None:
+    (tmp_path / "poems.py").write_text(
+        "from agentrl.env import Env, Task\n\nclass Poems(Env):\n    def tasks(self, split):\n"
+        "        return [Task(f'{split} {n}', f'{split} {n}') for n in range(24)]\n\n"
+        "    def setup(self, task, ctx):\n        return [{'role': 'user', 'content': f'A poem on {task.data}'}]\n"
+    )
+    found = list(run_checks(Subject.named(str(tmp_path / "poems.py"), {}), PLAYED))
+    [definition] = [result for result in found if not result.status.is_fine]
+    assert definition.check.name == "definition"
+    assert "write a @reward method, or score(ctx). Only a run with reward models" in definition.text
+    skipped = {result.check.name for result in found if "neither a reward nor a success" in result.text}
+    assert {"oracle", "canaries", "empty", "noise", "leak"} <= skipped
 
 
 def test_the_environment_of_the_readme_passes_every_check(tmp_path: Path) -> None:

@@ -104,8 +104,25 @@ def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys:
     assert "sha256" in text
 
 
-def test_show_names_the_version_of_an_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown("show", "guess", capsys=capsys).startswith("guess 0.1.0 (agentrl-env-guess)\n")
+def test_show_says_of_which_package_a_version_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown("show", "guess", capsys=capsys).startswith("guess (agentrl-env-guess 0.1.0)\n")
+    game = shown("show", "gym:Taxi-v4", capsys=capsys)
+    assert re.match(r"gym:Taxi-v4 \(agentrl-adapter-gymnasium 0\.1\.0, gymnasium \d[\w.]*\)\n", game)
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("agentrl://127.0.0.1:9/guess", "only runs can use it (--env). For anything else take the machine that serves"),
+        ("ws://127.0.0.1:9/guess", "no address of an environment: write agentrl://HOST:PORT/NAME for one of `agentrl"),
+    ],
+)
+def test_an_address_is_refused_with_what_to_give(
+    command: str, address: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["env", command, address]) == 2
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])

@@ -11,8 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from agentrl.config.models import locate
+from agentrl.errors import RunError
 from agentrl.learner import checkpoint
 from agentrl.learner.checkpoint import MODEL, write_model
+from agentrl.learner.shards import StateFiles, write
 from tests.tiny import tiny_model
 
 
@@ -62,3 +64,22 @@ def test_a_large_model_is_written_in_files_with_an_index_that_from_pretrained_re
     assert len(files) > 2
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / MODEL).state_dict()
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in named)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "it does not exist"), ("{", "Expecting property name"), ("1", "must be")]
+)
+def test_a_checkpoint_that_cannot_be_read_is_named_once(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / checkpoint.PROGRESS).write_text(text)
+    with pytest.raises(RunError, match=f"^checkpoint .* cannot be read: progress.json: .*{says}.*Delete it") as refused:
+        checkpoint.read_progress(tmp_path)
+    assert str(refused.value).count(tmp_path.name) == 1
+
+
+def test_the_damaged_file_of_a_checkpoint_is_named(tmp_path: Path) -> None:
+    write([("a/parameter/0", torch.zeros(3))], tmp_path, 0)
+    [file] = tmp_path.iterdir()
+    os.truncate(file, 10)
+    with pytest.raises(ValueError, match=f"^{file.name}: Error while deserializing header"):
+        StateFiles(tmp_path)

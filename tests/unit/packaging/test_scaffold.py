@@ -125,5 +125,5 @@ def test_an_installed_wheel_announces_the_owners_name_and_carries_its_data(tmp_p
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.startswith("ada/facts 0.1.0 (agentrl-env-ada-facts)\nAnswer questions from a file.\n")
+    assert answer.stdout.startswith("ada/facts (agentrl-env-ada-facts 0.1.0)\nAnswer questions from a file.\n")
     assert "What is the capital of" in answer.stdout

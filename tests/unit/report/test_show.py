@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentrl.errors import RunError
+from agentrl.errors import ConfigError, RunError
 from agentrl.records.folder import RunFolder
 from agentrl.records.ledger import Ledger
 from agentrl.records.store import TrajectoryStore
@@ -85,6 +85,8 @@ def test_an_evaluation_is_named_by_its_step(run: RunFolder) -> None:
     store.close()
     assert "from the evaluation" in printed(show(run.path, "40/7-1"))
     assert "evaluations after steps 40" in printed(show(run.path))
+    with pytest.raises(ConfigError, match="has no evaluation after step 99, only after 40"):
+        show(run.path, "99/7-1")
 
 
 def test_what_is_not_there_is_named(run: RunFolder, tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_a_model_of_no_run_is_taken_as_it_is(name: str) -> None:
     assert evaluation_config(None, of_flags([("model", name)] if name else [])).model.name == name
 
 
+@pytest.mark.parametrize("missing", ["step-000099", "step-000099/model", "step-2"])
+def test_a_checkpoint_that_does_not_exist_names_those_that_do(run: RunFolder, missing: str) -> None:
+    name = missing.partition("/")[0]
+    with pytest.raises(ConfigError, match=f"has no checkpoint {name}; it has step-000002, step-000004$"):
+        evaluation_config(None, of_flags([("model", str(run.checkpoints / missing))]))
+
+
 def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.config.touch()

@@ -112,6 +112,17 @@ async def test_an_invalid_episode_is_reported_with_its_cause_and_does_not_count(
         assert f"3 of 4 episodes valid; pass@2 over 1 of 2 tasks; The most common cause, 1 of 1: {cause}" in words
 
 
+async def test_a_score_that_no_task_has_is_left_out_and_says_why(tmp_path: Path) -> None:
+    late = {"signals": (), "stop_reason": StopReason.DEADLINE, "error": "step: the episode ran longer than 120 s"}
+    record = await evaluated(tmp_path, Workers(lambda request: late if request.sample.member else {}))
+    words = evaluation_words(record)
+    assert "nan" not in words
+    assert words.endswith(
+        "2 of 4 episodes valid; no task has 2 for pass@2; The most common cause, 2 of 2: deadline: step: the episode "
+        "ran longer than 120 s. Raise --rollout.episode_timeout_s"
+    )
+
+
 async def test_an_episode_without_an_answer_is_reported_and_counts_as_failed(tmp_path: Path) -> None:
     record = await evaluated(tmp_path, Workers(lambda request: MUTE if request.sample.group else {}), tasks=4)
     assert (record.invalid, record.unanswered, record.pass_at_1.mean, record.tasks_at_k) == (0, 6, 0.25, 4)

@@ -414,7 +414,7 @@ def test_what_can_run_is_accepted(case: str, check: Check) -> None:
 NOTES = {
     "held-out tasks that are trained on": (
         "def tasks(self, split): return [Task('a'), Task('b')]",
-        "2 of 2 held-out tasks are training tasks too, for example 'a': their scores are not held out.",
+        "2 of 2 held-out tasks are training tasks too, so their scores are not held out: 'a', 'b'",
     ),
     "a tool that nobody describes": (
         "limits = Limits(max_turns=2)\n@tool\ndef a(self): return 1", "no description of a: write a docstring",

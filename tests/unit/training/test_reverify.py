@@ -339,7 +339,7 @@ def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(
         (["--env", "gess"], "unknown environment 'gess'. Did you mean 'guess'?"),
         (["--env.weight", "2"], "--env.weight cannot be changed when trajectories are scored again"),
         (["--label", "wrds"], "has no environment 'wrds'. Did you mean 'words'?"),
-        (["--step", "9"], "has no such trajectories: choose other steps"),
+        (["--step", "9"], "has no such trajectories: choose from the steps 1 to 2, or an evaluation"),
         (["--step", "3-1"], "'3-1' is neither a step nor a range of steps such as 10-20"),
         (["--evaluation", "7"], "has no evaluation"),
     ],
