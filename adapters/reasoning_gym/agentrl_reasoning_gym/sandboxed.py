@@ -11,7 +11,7 @@ from typing import Any
 from agentrl_sandbox import Limits, Pool, Sandbox, SandboxError
 
 from agentrl_reasoning_gym.library import Entry, module_of
-from agentrl_reasoning_gym.scoring import LONGEST
+from agentrl_reasoning_gym.scoring import is_answer
 
 PACKAGES = ("reasoning-gym",)
 SOURCE = Path(__file__).with_name("session.py")
@@ -36,8 +36,8 @@ class SandboxedScorer:
         await self._pool.close()
 
     async def __call__(self, answer: str | None, entry: Entry) -> float:
-        """Return the score of an answer: 0 for one that is too long or on which the scorer exceeds its limits."""
-        if answer is not None and len(answer) > LONGEST:
+        """Return the score of an answer: 0 for one that is none (`is_answer`) or that takes more than the limits."""
+        if not is_answer(answer, entry):
             return 0.0
         needed = {key: entry["metadata"][key] for key in READ if key in entry["metadata"]}
         request = json.dumps([answer, {"answer": entry["answer"], "metadata": needed}])

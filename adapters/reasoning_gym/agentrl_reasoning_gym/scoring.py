@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,19 @@ LITERAL = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
 SYMBOLIC = ("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration")
 """Their scorers call `sympy.parse_expr` on the answer, which executes it: they run in a sandbox."""
 LONGEST = 20_000
+NO_NUMBER = re.compile(r"(?<![a-z])(nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
+
+
+def is_answer(text: str | None, entry: Entry) -> bool:
+    """Return whether there is anything to score.
+
+    Not so: no text, one that is too long, and a NaN or infinity that the right answer has not, as every comparison with
+    NaN is false and `min(1.0, nan)` is 1.
+    """
+    if text is None or len(text) > LONGEST:
+        return False
+    right = str(entry["answer"])
+    return bool(text.strip() or not right.strip()) and not (NO_NUMBER.search(text) and not NO_NUMBER.search(right))
 
 
 class Scorer:
@@ -25,8 +39,8 @@ class Scorer:
         self._dataset = dataset(name, keys)
 
     def __call__(self, answer: str | None, entry: Entry) -> float:
-        """Return the score of an answer: 0 for one that is too long or that the scorer fails on."""
-        if answer is not None and len(answer) > LONGEST:
+        """Return the score of an answer: 0 for one that is none (`is_answer`) or that the scorer fails on."""
+        if not is_answer(answer, entry):
             return 0.0
         try:
             return float(self._dataset.score_answer(answer, entry))

@@ -128,6 +128,30 @@ def test_the_entries_do_not_depend_on_the_hash_seed(name: str, monkeypatch: pyte
     assert made[0] == made[1]
 
 
+def test_programs_give_the_same_entries_in_every_process_or_none() -> None:
+    first, second = (generated("codeio", {}, 0, 280, 100.0) for _ in range(2))
+    assert first == second
+    assert 0 < first.count(None) < 10
+    splits = tasks_of("codeio", first, 0.1)
+    assert f"codeio/{first.index(None)}" not in {task.id for tasks in splits.values() for task in tasks}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("complex_arithmetic", "nan"), ("complex_arithmetic", "nan+nanj"), ("fraction_simplification", ""),
+     ("fraction_simplification", None)],
+)  # fmt: skip
+def test_what_is_no_answer_gives_0(name: str, answer: str | None) -> None:
+    assert [Scorer(name, {})(answer, entry) for entry in entries(name, 8)] == [0.0] * 8
+    assert any(dataset(name, {}).score_answer(answer, entry) > 0 for entry in entries(name, 8))
+
+
+@pytest.mark.parametrize("answer", [None, " ", "inf"])
+async def test_what_is_no_answer_reaches_no_sandbox(answer: str | None) -> None:
+    [entry] = entries("countdown", 1)
+    assert await SandboxedScorer("countdown", {})(answer, entry) == 0.0
+
+
 def test_a_scorer_that_fails_gives_0() -> None:
     [entry] = entries("prime_factorization", 1)
     with pytest.raises(ValueError, match=r"could not convert|invalid literal"):
