@@ -69,6 +69,17 @@ def test_the_terminal_shows_what_is_wrong_and_what_to_do(broken: str, capsys: py
     assert "\n          → Assign each task to one split" in shown
 
 
+def test_checks_that_did_not_run_for_the_same_reason_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain.py").write_text(BROKEN)
+    assert main(["env", "check", str(tmp_path / "plain.py"), "--level", "package"]) == 0
+    reason = "plain.py is in no package that announces it: see docs/share-an-env.md to share it"
+    [level, line, summary] = filter(None, capsys.readouterr().out.splitlines())
+    assert (level, line) == ("package", f"  skipped metadata, build, imports, offline, tests, clean: {reason}")
+    assert summary.startswith("0 passed, 0 failed, 6 skipped")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
