@@ -27,6 +27,8 @@ SPARE_S = 20.0
 EXIT_S = 10.0
 """Time for a process to end by itself."""
 TICK_S = 0.2
+ENDED = "Raise errors instead of ending the process, and give code that may hold the interpreter a process of its own."
+"""What to do if the process of the checks has ended."""
 READ_BYTES = 1 << 16
 
 
@@ -43,7 +45,7 @@ def results(request: Request, command: Sequence[str], variables: Mapping[str, st
             if isinstance(record, Refused):
                 raise ConfigError(record.text)
             if isinstance(record, Finished):
-                yield Result(waiting.pop(0), record.status, record.text, record.seconds)
+                yield Result(waiting.pop(0), record.status, record.text, record.seconds, record.remedy)
             if done := isinstance(record, Done):
                 break
         ending = checks.ending()
@@ -52,7 +54,7 @@ def results(request: Request, command: Sequence[str], variables: Mapping[str, st
     if not last:
         raise ConfigError(f"{request.name}: {ending}")
     first = (waiting or last)[0]
-    yield Result(first, Status.FAILED, ending)
+    yield Result(first, Status.FAILED, ending, remedy=ENDED)
     yield from (unchecked(check, first) for check in waiting[1:])
 
 

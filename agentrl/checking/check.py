@@ -11,6 +11,7 @@ from typing import Any
 from agentrl.env.attributes import INIT
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
+from agentrl.env.files.rows import RowsEnv
 from agentrl.env.registry import make_env, resolve
 from agentrl.errors import AgentRLError, ConfigError, catch
 from agentrl.plugins.tracebacks import defined_at, describe_error
@@ -92,6 +93,11 @@ class Subject:
         """Return a new environment object."""
         return self.env_class(env_config(self.env_class, self.options))
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the class is made from a function or from a file of OpenRLHF, which plays the rows of a data file."""
+        return issubclass(self.env_class, RowsEnv)
+
 
 @dataclass(frozen=True)
 class Check:
@@ -106,6 +112,12 @@ class Check:
     timeout_s: float = 120.0
     is_basis: bool = False
     """Every later check needs what this one tries: if it ends with an error, they are not checked."""
+    of_rows: str = ""
+    """The remedy for what has rows (`Subject.has_rows`) and no methods of an environment, if it is another one."""
+
+    def remedy_for(self, subject: Subject) -> str:
+        """Return what the author of an environment can do."""
+        return self.of_rows if self.of_rows and subject.has_rows else self.remedy
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,8 @@ class Result:
     status: Status
     text: str = ""
     seconds: float = 0.0
+    remedy: str = ""
+    """What to do if the check failed."""
 
 
 def unchecked(check: Check, basis: Check) -> Result:

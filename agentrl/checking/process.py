@@ -53,6 +53,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     status: Status
     text: str
     seconds: float
+    remedy: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -92,7 +93,7 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
         write(Started(limit_s))
 
     for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started):
-        write(Finished(result.status, result.text, result.seconds))
+        write(Finished(result.status, result.text, result.seconds, result.remedy))
     write(Done())
 
 

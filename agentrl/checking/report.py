@@ -48,7 +48,7 @@ def lines(same: Sequence[Result]) -> Iterator[str]:
         yield f"{mark}: {result.check.question}"
     yield from (f"{INDENT}{line}" for line in rest)
     if result.status is Status.FAILED:
-        yield f"{INDENT}→ {result.check.remedy}"
+        yield f"{INDENT}→ {result.remedy}"
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -71,7 +71,7 @@ def as_json(environment: str, results: Sequence[Result]) -> dict[str, Any]:
                 "question": result.check.question,
                 "status": str(result.status),
                 "text": result.text,
-                "remedy": result.check.remedy if result.status is Status.FAILED else "",
+                "remedy": result.remedy,
                 "seconds": round(result.seconds, 3),
             }
             for result in results
@@ -99,7 +99,7 @@ def _add_case(suite: Xml.Element, environment: str, result: Result) -> None:
     check, text = result.check, _printable(result.text)
     case = Xml.SubElement(suite, "testcase", classname=environment, name=check.name, time=f"{result.seconds:.3f}")
     if result.status is Status.FAILED:
-        Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{check.remedy}"
+        Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{result.remedy}"
     elif result.status is Status.UNCHECKED:
         Xml.SubElement(case, "error", message=text).text = check.question
     elif result.status is Status.SKIPPED:

@@ -58,7 +58,8 @@ def run_checks(
             status, text = _judged(outcome)
         if check.is_basis and not status.is_fine and not (outcome and isinstance(outcome.error, FailedError)):
             broken = check
-        yield Result(check, status, text, time.monotonic() - began)
+        remedy = check.remedy_for(subject) if status is Status.FAILED else ""
+        yield Result(check, status, text, time.monotonic() - began, remedy)
     room.run(close_shared(), GRACE_S)
 
 

@@ -18,15 +18,18 @@ HASH_SEEDS = (1, 2)
 DAYS_AHEAD = (0, 1000)
 """How far the clocks of the two processes are ahead: another year, month and day of the week."""
 DAY_S = 86_400.0
+DERIVED = "In another file, derive a class from agentrl.env.resolve of this one, and write {}."
+LOCAL = "Keep what belongs to an episode in local variables or in its own instance, and change nothing that is shared."
+"""Remedies for a function or a file of OpenRLHF."""
 BUDGET_S, MORE, MANY = 15.0, 4, 2048
 """The oracle solves more tasks, `MORE` times as many in each round, while a round takes less than these seconds."""
 
 
 async def oracle(subject: Subject) -> str:
     """Check that the oracle solves every sampled task."""
-    if issubclass(subject.env_class, Adapter) and subject.env_class.oracle is Env.oracle:
+    if subject.env_class.oracle is Env.oracle and (source := _source(subject)):
         raise FailedError(
-            "its library gives no solutions, so that nothing shows whether they are rewarded: to check that, write "
+            f"its {source} gives no solutions, so that nothing shows whether they are rewarded: to check that, write "
             f"oracle(task) in a class that derives from agentrl.env.resolve({subject.name!r})"
         )
     tasks, began = TASKS, time.monotonic()
@@ -35,6 +38,13 @@ async def oracle(subject: Subject) -> str:
         tasks, began = tasks * MORE, time.monotonic()
         await check_oracle(subject.make, tasks=tasks)
     return f"up to {tasks} tasks of each split"
+
+
+def _source(subject: Subject) -> str:
+    """Return what an environment without a class of its author is made from; "" if there is a class."""
+    if issubclass(subject.env_class, Adapter):
+        return "library"
+    return "file" if subject.has_rows else ""
 
 
 async def own_canaries(subject: Subject) -> str:
@@ -79,20 +89,23 @@ CHECKS = (
     Check(
         "oracle", Level.TRUTH, "Does the oracle solve every sampled task?",
         "Write oracle(task), and make the verifier accept what it returns; solved_reward says what it earns if not 1.",
-        oracle,
+        oracle, of_rows=DERIVED.format("oracle(task) in it"),
     ),
     Check(
         "canaries", Level.TRUTH, "Do the environment's own canaries earn nothing?",
         "Write canaries(task) with the cheats that you can think of, and make the verifier give each 0.", own_canaries,
+        of_rows=DERIVED.format("canaries(task) in it with the cheats that you can think of"),
     ),
     *canaries.CHECKS,
     Check(
         "leak", Level.TRUTH, "Do the prompt and the tools keep the answer to themselves?",
         "Take the answer out of the prompt, its examples, the data that setup formats, and the tools.", check_leak,
+        of_rows="Take the answer out of the prompt, its examples and its template.",
     ),
     Check(
         "order", Level.TRUTH, "Is the verdict the same in whatever order episodes are scored?",
         "Keep what belongs to an episode in ctx.state, and change nothing that is shared.", order,
+        of_rows=LOCAL,
     ),
     Check(
         "process", Level.TRUTH, "Are tasks and verdicts the same in every process, with any hash seed, at any time?",

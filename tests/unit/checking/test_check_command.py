@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -12,7 +13,7 @@ import pytest
 
 from agentrl.checking import apart
 from agentrl.checking.catalogue import CHECKS
-from agentrl.checking.check import Status
+from agentrl.checking.check import Status, Subject
 from agentrl.checking.process import Request
 from agentrl.cli.main import main
 from agentrl.hosting.interpreter import Process
@@ -203,3 +204,30 @@ def test_an_interrupted_check_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) 
     assert home.is_dir()
     running.close()  # type: ignore[attr-defined]
     assert not home.parent.exists()
+
+
+FUNCTIONS = {
+    "agent.py": "async def agent(task, ctx, model):\n    return float(await model.ask(task.data['prompt']) != '')\n",
+    "rewards.py": "def reward_func(queries, prompts, labels):\n    return [float(q != '') for q in queries]\n",
+}
+OF_A_CLASS = re.compile(
+    r"ctx\.state|\bsetup\b|teardown|respond|blocking|@shared|random\.Random alone|Write (oracle|canaries)"
+)
+"""What a function or a file of OpenRLHF does not have."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_file_with_a_function_gets_remedies_that_a_function_has(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(FUNCTIONS[name])
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {n}.", "label": "{n}"}}\n' for n in range(64)))
+    words = [str(tmp_path / name), "--env.data", str(tmp_path / "rows.jsonl"), "--level", "truth", "--json"]
+    assert main(["env", "check", *words]) == 1
+    failed = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"] if check["remedy"]}
+    assert {"oracle", "canaries", "noise"} <= failed.keys()
+    assert "its file gives no solutions" in failed["oracle"]["text"]
+    assert "derive a class from agentrl.env.resolve" in failed["canaries"]["remedy"]
+    subject = Subject.named(str(tmp_path / name), {"data": str(tmp_path / "rows.jsonl")})
+    not_in_files = [check.name for check in CHECKS if OF_A_CLASS.search(check.remedy_for(subject))]
+    assert not_in_files == ["hanging-tool"]
