@@ -69,6 +69,15 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
     raise FailedError(f"{what} at task {task.id!r} ({task.split}) has no reward ({played.stop_reason}): {why}")
 
 
+async def ordinary(subject: Subject) -> float:
+    """Play the oracle, or noise where there is none, at one task. Returns its seconds; raises as `earned` does."""
+    env = subject.make()
+    task = (await sample_tasks(env, 1))[0]
+    began = time.monotonic()
+    await earned(subject, task, player_of(env, task), "an ordinary episode")
+    return time.monotonic() - began
+
+
 def is_solved(trajectory: Trajectory) -> bool:
     """Return the environment's verdict on success, or else whether the rewards pass."""
     return bool(trajectory.success.value) if trajectory.success else passes(trajectory.signals)

@@ -112,8 +112,15 @@ class Check:
     timeout_s: float = 120.0
     is_basis: bool = False
     """Every later check needs what this one tries: if it ends with an error, they are not checked."""
+    plays_first: bool = False
+    """It reports itself that an ordinary episode fails."""
     of_rows: str = ""
     """The remedy for what has rows (`Subject.has_rows`) and no methods of an environment, if it is another one."""
+
+    @property
+    def needs_episode(self) -> bool:
+        """Whether an ordinary episode must end well first: its fault would be taken for what the check tries."""
+        return self.level in (Level.TRUTH, Level.BEHAVIOUR) and not self.plays_first
 
     def remedy_for(self, subject: Subject) -> str:
         """Return what the author of an environment can do."""

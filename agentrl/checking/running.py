@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from agentrl.checking.attempts import SETTINGS, ordinary
 from agentrl.checking.check import (
     Check,
     FailedError,
@@ -29,6 +32,8 @@ GRACE_S = 5.0
 """Time for a check to end after its deadline."""
 LOAD_S = 120.0
 """Time for an environment to load once."""
+PLAY_S = SETTINGS.episode_timeout_s + LOAD_S
+"""Time for a first ordinary episode, with loading."""
 LOADS = 10
 """How often a check may load the tasks and make what is shared, on top of its own time."""
 
@@ -39,8 +44,9 @@ def run_checks(
     """Run checks and yield their results; `started` is called before each, with the most seconds it takes.
 
     After an error in a check of what all others need, they are not checked; a fault that it names does not end them.
+    Nor are those checked that need an ordinary episode, if none ends well.
     """
-    room, load_s, broken = _Room(), None, None
+    room, load_s, broken, fault = _Room(), None, None, None
     for check in checks:
         if broken:
             yield unchecked(check, broken)
@@ -48,12 +54,17 @@ def run_checks(
         if load_s is None:
             room, load_s = _measured(room, subject)
         limit_s = check.timeout_s + LOADS * load_s
-        started(limit_s + GRACE_S)
+        is_first = check.needs_episode and fault is None
+        started(limit_s + GRACE_S + (PLAY_S + GRACE_S) * is_first)
+        if is_first:
+            room, fault = _played(room, subject)
+        if check.needs_episode and fault:
+            yield Result(check, Status.UNCHECKED, f"not checked, because no ordinary episode ends well: {fault}")
+            continue
         began = time.monotonic()
         outcome = room.run(_asked(check, subject, limit_s), limit_s)
         if outcome is None:
-            blocked = f"it took longer than {limit_s:.0f} s, and its deadline did not end it{room.line()}"
-            room, status, text = _Room(), Status.FAILED, blocked
+            room, status, text = _Room(), Status.FAILED, _blocked(room, limit_s)
         else:
             status, text = _judged(outcome)
         if check.is_basis and not status.is_fine and not (outcome and isinstance(outcome.error, FailedError)):
@@ -77,6 +88,25 @@ async def _loads(subject: Subject) -> float:
         await sample_tasks(subject.make(), 1)
     await close_shared()
     return time.monotonic() - began
+
+
+def _played(room: _Room, subject: Subject) -> tuple[_Room, str]:
+    """Return why an ordinary episode does not end well, "" if it does, and a room that nothing blocks."""
+    played = room.run(_plays(subject), PLAY_S)
+    if played is None:
+        return _Room(), _blocked(room, PLAY_S)
+    return room, _judged(played)[1] if played.error else ""
+
+
+async def _plays(subject: Subject) -> float:
+    try:
+        return await ordinary(subject)
+    finally:
+        await close_shared()
+
+
+def _blocked(room: _Room, limit_s: float) -> str:
+    return f"it took longer than {limit_s:.0f} s, and its deadline did not end it{room.line()}"
 
 
 async def _asked(check: Check, subject: Subject, limit_s: float) -> str:
@@ -110,12 +140,14 @@ class _Room:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float) -> Caught | None:
-        """Return the outcome of a coroutine; None if it did not end in time."""
-        running = asyncio.run_coroutine_threadsafe(acatch(work), self._loop)
+        """Return the outcome of a coroutine; None if it did not end in time. The working folder stays the same."""
+        running, home = asyncio.run_coroutine_threadsafe(acatch(work), self._loop), Path.cwd()
         try:
             return running.result(timeout_s + GRACE_S)
         except concurrent.futures.TimeoutError:
             return None
+        finally:
+            os.chdir(home)
 
     def line(self) -> str:
         """Return the author's line that blocks the loop."""

@@ -89,7 +89,7 @@ CHECKS = (
     Check(
         "oracle", Level.TRUTH, "Does the oracle solve every sampled task?",
         "Write oracle(task), and make the verifier accept what it returns; solved_reward says what it earns if not 1.",
-        oracle, of_rows=DERIVED.format("oracle(task) in it"),
+        oracle, plays_first=True, of_rows=DERIVED.format("oracle(task) in it"),
     ),
     Check(
         "canaries", Level.TRUTH, "Do the environment's own canaries earn nothing?",

@@ -173,7 +173,7 @@ def test_an_environment_that_holds_the_interpreter_for_ever_fails_the_check_with
     program = """
 from dataclasses import replace
 from agentrl.checking import process, running
-running.GRACE_S = 1.0
+running.GRACE_S = running.PLAY_S = 1.0
 process.BY_NAME["noise"] = replace(process.BY_NAME["noise"], timeout_s=1.0)
 process.main()
 """

@@ -92,6 +92,22 @@ def test_after_an_error_in_what_every_check_needs_the_rest_is_not_checked(env: t
     assert {(r.status, r.text) for r in found[place + 1 :]} == {(Status.UNCHECKED, f"not checked: see {basis}")}
 
 
+class Crashing(good.Sums):
+    @reward
+    def right(self, ctx: Context) -> float:
+        return super().right(ctx) / (not ctx.text.isdigit())
+
+
+def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
+    found = list(run_checks(Subject("crashing", Crashing), PLAYED))
+    assert [r.check.name for r in found if r.status is Status.FAILED] == ["oracle"]
+    others = [r for r in found if r.check.level is not Level.CONTRACT and r.status is not Status.FAILED]
+    assert {r.status for r in others} == {Status.UNCHECKED}
+    [text] = {r.text for r in others}
+    assert "no ordinary episode ends well: an ordinary episode at task '11+31' (train) has no reward" in text
+    assert "ZeroDivisionError" in text
+
+
 class Sluggish(good.Sums):
     async def setup(self, task: Task, ctx: Context) -> list[Message]:
         await asyncio.sleep(0.5)
