@@ -107,6 +107,11 @@ async def check_floor(subject: Subject, answers: Answers, what: str, *, most: fl
     return f"mean reward {mean:.2g}" if mean else ""
 
 
+def sampled(tasks: int, most: int) -> str:
+    """Return a note on how many tasks of each split were sampled; "" if they are as many as for quick episodes."""
+    return "" if tasks == most else f"its episodes are slow; tasks of each split: {tasks}"
+
+
 async def affordable(subject: Subject, most: int, episodes: int = 1) -> int:
     """Return how many times IN_TURN_S suffices for so many episodes, judged by one: at least once, at most `most`."""
     env = subject.make()

@@ -47,6 +47,12 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
+class Told(msgspec.Struct, frozen=True, tag=True):
+    """Something to know before the results."""
+
+    text: str
+
+
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """Result of that check."""
 
@@ -66,7 +72,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """Every check has a result."""
 
 
-Record = Started | Finished | Refused | Done
+Record = Started | Told | Finished | Refused | Done
 
 
 def main() -> None:
@@ -92,7 +98,10 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
     def started(limit_s: float) -> None:
         write(Started(limit_s))
 
-    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started):
+    def told(text: str) -> None:
+        write(Told(text))
+
+    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started, told):
         write(Finished(result.status, result.text, result.seconds, result.remedy))
     write(Done())
 

@@ -71,13 +71,18 @@ def run(words: list[str]) -> int:
 def _results(
     request: Request, process: Process, levels: frozenset[Level], flags: Pairs, *, is_quiet: bool
 ) -> Iterator[Result]:
-    yield from run_apart(replace(request, checks=_names(levels & WITHOUT_MODEL)), process.command, process.variables)
+    without = replace(request, checks=_names(levels & WITHOUT_MODEL))
+    yield from run_apart(without, process.command, process.variables, _tell)
     if Level.LEARNABILITY in levels:
         with TemporaryDirectory(prefix="agentrl-learnability-") as scratch:
             with redirect_stdout(sys.stderr) if is_quiet else nullcontext():
                 samples = _sample(flags, Path(scratch) / "run")
             of_model = replace(request, checks=_names(frozenset({Level.LEARNABILITY})), episodes=str(samples))
             yield from run_apart(of_model, process.command, process.variables)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _names(levels: frozenset[Level]) -> list[str]:

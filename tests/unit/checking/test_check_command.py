@@ -187,6 +187,23 @@ process.main()
     assert 'held.py", line 14 in right' in capfd.readouterr().err
 
 
+def test_a_slow_environment_is_told_how_long_its_checks_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = (
+        "async def setup(self, task, ctx):\n        await asyncio.sleep(0.6)\n        return super().setup(task, ctx)"
+    )
+    (tmp_path / "slow.py").write_text(
+        f"import asyncio\nfrom tests.zoo.good import Sums\n\n\nclass Slow(Sums):\n    {slow}\n"
+    )
+    program = "import sys\nfrom agentrl.checking import process\nprocess.main()\n"
+    request, told = Request(str(tmp_path / "slow.py"), {}, ["noise"]), list[str]()
+    started = Process.of(None, "")
+    [noise] = apart.results(request, (sys.executable, "-c", program), started.variables, told.append)
+    assert noise.status is Status.PASSED
+    assert told == ["an episode takes about 0.6 s: about 1 min for truth"]
+
+
 LEAVES_A_FOLDER = """
 import json, os, pathlib, sys, tempfile
 home = tempfile.mkdtemp(dir=os.environ["AGENTRL_CHECK_SCRATCH"])

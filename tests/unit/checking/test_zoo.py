@@ -160,9 +160,17 @@ async def test_a_fault_ends_the_episodes_that_are_played_beside_it() -> None:
     assert ended == ["slow", "broken", "long"]
 
 
-def test_a_slow_environment_is_checked_with_fewer_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "IN_TURN_S", 4.0)
-    [result] = run_checks(Subject("slow", Sluggish), [replace(BY_NAME["order"], timeout_s=30.0)])
+class Sluggard(good.Sums):
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        await asyncio.sleep(0.2)
+        return super().setup(task, ctx)
+
+
+@pytest.mark.parametrize("name", ["order", "process", "event-loop"])
+def test_a_slow_environment_is_checked_with_fewer_episodes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "IN_TURN_S", 1.7)
+    env = Subject.named(f"{Path(__file__).resolve()}:Sluggard", {})
+    [result] = run_checks(env, [replace(BY_NAME[name], timeout_s=60.0)])
     assert (result.status, result.text) == (Status.PASSED, "its episodes are slow; tasks of each split: 1")
 
 
