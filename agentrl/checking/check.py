@@ -14,6 +14,7 @@ from agentrl.env.config import env_config
 from agentrl.env.files.rows import RowsEnv
 from agentrl.env.registry import make_env, resolve
 from agentrl.errors import AgentRLError, ConfigError, catch
+from agentrl.plugins.files import anchored_value
 from agentrl.plugins.tracebacks import defined_at, describe_error
 from agentrl.types import Trajectory
 
@@ -77,7 +78,10 @@ class Subject:
 
     @classmethod
     def named(cls, name: str, options: Mapping[str, Any]) -> Subject:
-        """Find the environment; raises ConfigError for an unknown name or options that it does not take."""
+        """Find the environment; raises ConfigError for an unknown name or options that it does not take.
+
+        Options that are paths become absolute, as in a run.
+        """
         env_class = resolve(name)
         made = catch(partial(make_env, name, **options))
         if made.error and not isinstance(made.error, AgentRLError):
@@ -87,7 +91,7 @@ class Subject:
             ) from made.error
         if made.error:
             raise made.error
-        return cls(name, env_class, options)
+        return cls(name, env_class, {key: anchored_value(value) for key, value in options.items()})
 
     def make(self) -> Env:
         """Return a new environment object."""

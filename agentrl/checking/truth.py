@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import time
 
 from agentrl.checking import canaries, probe
@@ -14,10 +16,11 @@ from agentrl.env.base import Env
 from agentrl.env.comparison import difference
 from agentrl.env.testing.checks import check_canaries, check_oracle
 
-HASH_SEEDS = (1, 2)
-DAYS_AHEAD = (0, 1000)
-"""How far the clocks of the two processes are ahead: another year, month and day of the week."""
-DAY_S = 86_400.0
+ELSEWHERE = (
+    probe.Surroundings(1, "Etc/GMT-14", "C"),
+    probe.Surroundings(2, "Etc/GMT+11", "C.UTF-8", 1000 * probe.DAY_S),
+)
+"""The other processes. The second has another year, month and day of the week."""
 DERIVED = "In another file, derive a class from agentrl.env.resolve of this one, and write {}."
 LOCAL = "Keep what belongs to an episode in local variables or in its own instance, and change nothing that is shared."
 """Remedies for a function or a file of OpenRLHF."""
@@ -66,23 +69,31 @@ async def order(subject: Subject) -> str:
 
 
 async def process(subject: Subject) -> str:
-    """Check that tasks and verdicts are the same in other processes, which have other hash seeds and clocks."""
+    """Check that tasks and verdicts are the same in this process and in others, which have other surroundings."""
     tasks = await affordable(subject, TASKS // 2, AT_A_TASK)
     try:
-        async with asyncio.TaskGroup() as both:
-            asked = [
-                both.create_task(probe.verdicts_elsewhere(subject, tasks, seed, days * DAY_S, is_reversed=bool(number)))
-                for number, (seed, days) in enumerate(zip(HASH_SEEDS, DAYS_AHEAD, strict=True))
-            ]
+        async with asyncio.TaskGroup() as every:
+            asked = {
+                "this process": every.create_task(probe.verdicts(subject, tasks)),
+                **{
+                    str(place): every.create_task(
+                        probe.verdicts_elsewhere(subject, tasks, place, is_reversed=bool(number))
+                    )
+                    for number, place in enumerate(ELSEWHERE)
+                },
+            }
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
-    one, other = (task.result() for task in asked)
-    if found := difference(one, other):
-        raise FailedError(
-            f"another process (PYTHONHASHSEED {HASH_SEEDS}, its clock {DAYS_AHEAD[1]} days ahead) has another verdict: "
-            f"{found}"
-        )
+    for (name, one), (other_name, other) in itertools.pairwise(asked.items()):
+        if found := difference(_plain(one.result()), _plain(other.result())):
+            raise FailedError(f"{name} has another verdict than {other_name}: {found}")
     return sampled(tasks, TASKS // 2)
+
+
+def _plain(verdicts: probe.Verdicts) -> probe.Verdicts:
+    """Return verdicts as they come from another process."""
+    plain: probe.Verdicts = json.loads(json.dumps(verdicts))
+    return plain
 
 
 CHECKS = (
@@ -108,8 +119,8 @@ CHECKS = (
         of_rows=LOCAL,
     ),
     Check(
-        "process", Level.TRUTH, "Are tasks and verdicts the same in every process, with any hash seed, at any time?",
-        "Sort sets before you use their order, use hashlib instead of hash(), and let no verdict read the clock.",
+        "process", Level.TRUTH, "Are tasks and verdicts the same in every process, wherever and whenever it runs?",
+        "Sort sets, use hashlib instead of hash(), read neither clock nor time zone, and find files beside __file__.",
         process, probe.PATIENCE_S + 10.0,
     ),
 )  # fmt: skip

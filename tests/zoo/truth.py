@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 from typing import ClassVar
 
 from agentrl.env import AgentEnv, Context, Env, Message, Model, Policy, Task, Tool, reward
@@ -381,6 +382,26 @@ class Dated(Sums):
     @reward
     def right(self, ctx: Context) -> float:
         return float(ctx.text.strip() == gold(ctx)) * (1 - time.time() // 86_400 % 7 / 10)
+
+
+class Local(Sums):
+    """Asks what the local time is."""
+
+    caught_by = "process"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        hour = time.localtime(1_000_000_000 + task.index).tm_hour
+        return [Message(role="user", content=f"It was {hour} o'clock. What is {task.id}?")]
+
+
+class Homely(Sums):
+    """Reads a file of the folder in which it happens to be started."""
+
+    caught_by = "process"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        title = Path("README.md").read_text().splitlines()[0]
+        return [Message(role="user", content=f"{title}: what is {task.id}?")]
 
 
 class Judging(Sums):

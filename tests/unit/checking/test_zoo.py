@@ -214,6 +214,14 @@ def test_an_oracle_may_take_long_because_no_run_asks_it() -> None:
     assert result.status is Status.PASSED, result.text
 
 
+def test_other_processes_find_what_relative_paths_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.py").write_text("async def agent(task, ctx, model):\n    return float(await model.ask('Hi') == 'Hi')\n")
+    Path("rows.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(64)))
+    [result] = run_checks(Subject.named("./agent.py", {"data": "./rows.jsonl"}), [BY_NAME["process"]])
+    assert result.status is Status.PASSED, result.text
+
+
 SHIPPED = ("guess", "functions", "search", "math", "code", "./examples/coin.py", "./examples/countdown_env.py")
 
 
