@@ -10,6 +10,7 @@ import time
 from agentrl.checking import canaries, probe
 from agentrl.checking.attempts import AT_A_TASK, affordable, sampled
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
+from agentrl.checking.groups import check_groups
 from agentrl.checking.leaks import check_leak
 from agentrl.env.adapter import Adapter
 from agentrl.env.base import Env
@@ -117,6 +118,11 @@ CHECKS = (
         "order", Level.TRUTH, "Is the verdict the same in whatever order episodes are scored?",
         "Keep what belongs to an episode in ctx.state, and change nothing that is shared.", order,
         of_rows=LOCAL,
+    ),
+    Check(
+        "groups", Level.TRUTH, "Are group rewards the same in any order of the members, and equal for equal members?",
+        "Compare each member with all others, give equal members equal rewards, and return a value for a group of one.",
+        check_groups,
     ),
     Check(
         "process", Level.TRUTH, "Are tasks and verdicts the same in every process, wherever and whenever it runs?",
