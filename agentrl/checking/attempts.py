@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentrl.checking.check import TASKS, FailedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.policies import DEFAULT_REWARD, player_of, solution_reward
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, play_signals, sample_tasks
 from agentrl.env.testing.rehearsal import Rehearsal
-from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, StopReason, ToolSpec, Trajectory
 
 ROUNDING = 1e-9
 CHANCE = 0.4
@@ -56,7 +57,7 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
     and UncheckedError if it does not end in the time of a check.
     """
     played = await attempt(subject, task, policy)
-    faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
+    faults = faults_of(played.judgements)
     if not (played.error or faults):
         pays = solution_reward(subject.make()) is None or played.reward > ROUNDING
         return Earned(task, played.reward, pays and is_solved(played))
@@ -76,6 +77,20 @@ async def ordinary(subject: Subject) -> float:
     began = time.monotonic()
     await earned(subject, task, player_of(env, task), "an ordinary episode")
     return time.monotonic() - began
+
+
+def faults_of(signals: Iterable[Signal]) -> list[str]:
+    """Return why rewards that count are invalid, each with its name."""
+    return [f"{signal.name}: {signal.reason}" for signal in signals if not signal.valid and signal.weight]
+
+
+async def offered(subject: Subject, task: Task) -> Sequence[ToolSpec]:
+    """Return the tools that an episode offers."""
+    driver = EnvDriver(subject.make())
+    try:
+        return (await driver.reset(task)).tools
+    finally:
+        await driver.close()
 
 
 def is_solved(trajectory: Trajectory) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentrl.checking import crowd, hanging
 from agentrl.checking.attempts import affordable
+from agentrl.checking.calls import check_odd_calls
 from agentrl.checking.check import Check, Level, Subject
 from agentrl.checking.leftovers import check_leftovers
 from agentrl.checking.truth import LOCAL
@@ -60,6 +61,11 @@ CHECKS = (
     Check(
         "hanging-tool", Level.BEHAVIOUR, "Does an episode end when its tools never answer?",
         "Give respond a turn_timeout_s of seconds, and let it accept that a tool failed.", hanging.tool,
+    ),
+    Check(
+        "odd-calls", Level.BEHAVIOUR, "Do tools answer whatever arguments a model gives?",
+        "Check arguments where a tool begins, raise an error with a text for the model, and bound time and sizes.",
+        check_odd_calls, 300.0,
     ),
     Check(
         "hanging-scorer", Level.BEHAVIOUR, "Does an episode end, without a reward, when scoring never answers?",

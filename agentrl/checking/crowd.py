@@ -13,7 +13,7 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
-from agentrl.checking.attempts import AT_A_TASK, affordable, sampled
+from agentrl.checking.attempts import AT_A_TASK, affordable, faults_of, sampled
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
 from agentrl.env.policies import player_of
@@ -56,7 +56,7 @@ async def _play(subject: Subject, tasks: list[Task], size: int) -> list[float]:
     async def one(member: int) -> tuple[float, str]:
         task, began = tasks[member % len(tasks)], time.monotonic()
         played = await acatch(_episode(subject.make(), task, member))
-        fault = described_error(played.error) if played.error else _invalid(played.value)
+        fault = described_error(played.error) if played.error else next(iter(faults_of(played.value.values())), "")
         where = f"an episode of task {task.id!r} among {size:,} episodes at once fails: "
         return 1000 * (time.monotonic() - began), fault and f"{where}{fault}"
 
@@ -74,10 +74,6 @@ async def _episode(env: Env, task: Task, member: int) -> dict[str, Signal]:
             passed.append(moment)
             await asyncio.sleep(0)
     return signals_of(passed)
-
-
-def _invalid(signals: dict[str, Signal]) -> str:
-    return next((f"{s.name}: {s.reason}" for s in signals.values() if s.weight and not s.valid), "")
 
 
 def _quantiles(latencies: list[float]) -> tuple[float, float]:

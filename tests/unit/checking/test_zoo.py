@@ -74,6 +74,7 @@ def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
         "constant",
         "groups",
         "hanging-tool",
+        "odd-calls",
     ]
 
 
