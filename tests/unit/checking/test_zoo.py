@@ -97,7 +97,8 @@ def test_after_an_error_in_what_every_check_needs_the_rest_is_not_checked(env: t
 class Crashing(good.Sums):
     @reward
     def right(self, ctx: Context) -> float:
-        return super().right(ctx) / (not ctx.text.isdigit())
+        right = super().right(ctx)
+        return right / (1.0 - right)
 
 
 def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
