@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from agentrl.checking.check import SCRATCH, Result, Status, unchecked
-from agentrl.checking.process import BY_NAME, Done, Finished, Record, Refused, Request, Started, Told
+from agentrl.checking.process import BY_NAME, Done, Estimated, Finished, Record, Refused, Request, Started
 from agentrl.checking.running import GRACE_S, LOAD_S
 from agentrl.errors import ConfigError
 
@@ -36,12 +36,12 @@ def results(
     request: Request,
     command: Sequence[str],
     variables: Mapping[str, str],
-    told: Callable[[str], None] = lambda _: None,
+    estimated: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Result]:
     """Run checks with a command for `agentrl.checking.process` and its environment variables; yield their results.
 
-    `told` is called with what to know before them. Raises ConfigError if there is nothing to check. A process that does
-    not end with the record Done fails the check that was running, and the checks after it are not checked.
+    `estimated` is called if they take long. Raises ConfigError if there is nothing to check. A process that does not
+    end with the record Done fails the check that was running, and the checks after it are not checked.
     """
     waiting = [BY_NAME[name] for name in request.checks]
     last, done = waiting[-1:], False
@@ -49,8 +49,8 @@ def results(
         for record in checks.records():
             if isinstance(record, Refused):
                 raise ConfigError(record.text)
-            if isinstance(record, Told):
-                told(record.text)
+            if isinstance(record, Estimated):
+                estimated(record.text)
             if isinstance(record, Finished):
                 yield Result(waiting.pop(0), record.status, record.text, record.seconds, record.remedy)
             if done := isinstance(record, Done):

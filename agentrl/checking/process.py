@@ -47,8 +47,8 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
-    """Something to know before the results."""
+class Estimated(msgspec.Struct, frozen=True, tag=True):
+    """About how long the checks take, as a sentence, if that is long."""
 
     text: str
 
@@ -72,7 +72,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """Every check has a result."""
 
 
-Record = Started | Told | Finished | Refused | Done
+Record = Started | Estimated | Finished | Refused | Done
 
 
 def main() -> None:
@@ -98,10 +98,10 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
     def started(limit_s: float) -> None:
         write(Started(limit_s))
 
-    def told(text: str) -> None:
-        write(Told(text))
+    def estimated(text: str) -> None:
+        write(Estimated(text))
 
-    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started, told):
+    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started, estimated):
         write(Finished(result.status, result.text, result.seconds, result.remedy))
     write(Done())
 

@@ -45,11 +45,11 @@ def run_checks(
     subject: Subject,
     checks: Iterable[Check],
     started: Callable[[float], None] = lambda _: None,
-    told: Callable[[str], None] = lambda _: None,
+    estimated: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Result]:
     """Run checks and yield their results.
 
-    `started` is called before each, with the most seconds it takes; `told` with an estimate if episodes are slow.
+    `started` is called before each, with the most seconds it takes; `estimated` if episodes are slow.
     After an error in a check of what all others need, they are not checked; a fault that it names does not end them.
     Nor are those checked that need an ordinary episode, if none ends well.
     """
@@ -67,7 +67,7 @@ def run_checks(
             played = room.run(_plays(subject), PLAY_S)
             fault = _judged(played)[1] if played.error else ""
             if not fault and played.value > SLOW_S:
-                told(_estimate(played.value, {other.level for other in checks}))
+                estimated(_estimate(played.value, {other.level for other in checks}))
         if check.needs_episode and fault:
             yield Result(check, Status.UNCHECKED, f"not checked, because no ordinary episode ends well: {fault}")
             continue

@@ -187,7 +187,7 @@ process.main()
     assert 'held.py", line 14 in right' in capfd.readouterr().err
 
 
-def test_a_slow_environment_is_told_how_long_its_checks_take(
+def test_an_estimate_of_slow_checks_comes_before_their_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = (
