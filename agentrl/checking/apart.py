@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from agentrl.checking.check import SCRATCH, Result, Status, unchecked
-from agentrl.checking.process import BY_NAME, Done, Finished, Record, Refused, Request, Started
+from agentrl.checking.process import BY_NAME, Done, Estimated, Finished, Record, Refused, Request, Started
 from agentrl.checking.running import GRACE_S, LOAD_S
 from agentrl.errors import ConfigError
 
@@ -27,14 +27,21 @@ SPARE_S = 20.0
 EXIT_S = 10.0
 """Time for a process to end by itself."""
 TICK_S = 0.2
+ENDED = "Raise errors instead of ending the process, and give code that may hold the interpreter a process of its own."
+"""What to do if the process of the checks has ended."""
 READ_BYTES = 1 << 16
 
 
-def results(request: Request, command: Sequence[str], variables: Mapping[str, str]) -> Iterator[Result]:
+def results(
+    request: Request,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    estimated: Callable[[str], None] = lambda _: None,
+) -> Iterator[Result]:
     """Run checks with a command for `agentrl.checking.process` and its environment variables; yield their results.
 
-    Raises ConfigError if there is nothing to check. A process that does not end with the record Done fails the check
-    that was running, and the checks after it are not checked.
+    `estimated` is called if they take long. Raises ConfigError if there is nothing to check. A process that does not
+    end with the record Done fails the check that was running, and the checks after it are not checked.
     """
     waiting = [BY_NAME[name] for name in request.checks]
     last, done = waiting[-1:], False
@@ -42,8 +49,10 @@ def results(request: Request, command: Sequence[str], variables: Mapping[str, st
         for record in checks.records():
             if isinstance(record, Refused):
                 raise ConfigError(record.text)
+            if isinstance(record, Estimated):
+                estimated(record.text)
             if isinstance(record, Finished):
-                yield Result(waiting.pop(0), record.status, record.text, record.seconds)
+                yield Result(waiting.pop(0), record.status, record.text, record.seconds, record.remedy)
             if done := isinstance(record, Done):
                 break
         ending = checks.ending()
@@ -52,7 +61,7 @@ def results(request: Request, command: Sequence[str], variables: Mapping[str, st
     if not last:
         raise ConfigError(f"{request.name}: {ending}")
     first = (waiting or last)[0]
-    yield Result(first, Status.FAILED, ending)
+    yield Result(first, Status.FAILED, ending, remedy=ENDED)
     yield from (unchecked(check, first) for check in waiting[1:])
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentrl.checking.check import TASKS, FailedError, SkippedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import has_rewards
 from agentrl.env.policies import DEFAULT_REWARD, player_of, solution_reward
 from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, play_signals, sample_tasks
 from agentrl.env.testing.rehearsal import Rehearsal
-from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, StopReason, Trajectory
+from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, StopReason, ToolSpec, Trajectory
 
 ROUNDING = 1e-9
 CHANCE = 0.4
@@ -63,8 +64,12 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
     UncheckedError if it does not end in the time of a check, and SkippedError if nothing judges it.
     """
     check_paid(subject)
+    return await _earned(subject, task, policy, what)
+
+
+async def _earned(subject: Subject, task: Task, policy: Policy, what: str) -> Earned:
     played = await attempt(subject, task, policy)
-    faults = [f"{signal.name}: {signal.reason}" for signal in played.judgements if not signal.valid and signal.weight]
+    faults = faults_of(played.judgements)
     if not (played.error or faults):
         pays = solution_reward(subject.make()) is None or played.reward > ROUNDING
         return Earned(task, played.reward, pays and is_solved(played))
@@ -75,6 +80,29 @@ async def earned(subject: Subject, task: Task, policy: Policy, what: str) -> Ear
         )
     why = "; ".join([*([played.error] if played.error else []), *faults])
     raise FailedError(f"{what} at task {task.id!r} ({task.split}) has no reward ({played.stop_reason}): {why}")
+
+
+async def ordinary(subject: Subject) -> float:
+    """Play the oracle, or noise where there is none, at one task; return its seconds. Raises if it ends badly."""
+    env = subject.make()
+    task = (await sample_tasks(env, 1))[0]
+    began = time.monotonic()
+    await _earned(subject, task, player_of(env, task), "an ordinary episode")
+    return time.monotonic() - began
+
+
+def faults_of(signals: Iterable[Signal]) -> list[str]:
+    """Return why rewards that count are invalid, each with its name."""
+    return [f"{signal.name}: {signal.reason}" for signal in signals if not signal.valid and signal.weight]
+
+
+async def offered(subject: Subject, task: Task) -> Sequence[ToolSpec]:
+    """Return the tools that an episode offers."""
+    driver = EnvDriver(subject.make())
+    try:
+        return (await driver.reset(task)).tools
+    finally:
+        await driver.close()
 
 
 def is_solved(trajectory: Trajectory) -> bool:
@@ -104,6 +132,11 @@ async def check_floor(subject: Subject, answers: Answers, what: str, *, most: fl
     if mean > ROUNDING:
         return f"mean reward {mean:.2g}, above 0: up to {most * scale:g} may be chance"
     return f"mean reward {mean:.2g}" if mean else ""
+
+
+def sampled(tasks: int, most: int) -> str:
+    """Return a note on how many tasks of each split were sampled; "" if they are as many as for quick episodes."""
+    return "" if tasks == most else f"its episodes are slow; tasks of each split: {tasks}"
 
 
 async def affordable(subject: Subject, most: int, episodes: int = 1) -> int:

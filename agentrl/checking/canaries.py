@@ -137,6 +137,7 @@ def broken_call(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG
 
 POSSIBLE = ("echo", "prompt", "noise", "flooding", "listing", "injected-verdict", "broken-call")
 """Checks whose text may be the right answer of some task by chance; silence is none."""
+OF_ROWS = {"unclosed-think": "Score what follows the last thought; a thought that never ends is no answer."}
 FLOORED: tuple[tuple[str, Answers, str, str], ...] = (
     ("echo", echoing, "an echo of the last message", "Read the answer after a marker, or compare it as a whole."),
     ("prompt", prompt, "the whole prompt", "Read the answer after a marker, or compare it as a whole."),
@@ -228,7 +229,7 @@ CHECKS = (
     ),
     *(
         Check(name, Level.TRUTH, f"Does {what} earn nothing?", remedy,
-              partial(_check, answers, what, name in POSSIBLE))
+              partial(_check, answers, what, name in POSSIBLE), of_rows=OF_ROWS.get(name, ""))
         for name, answers, what, remedy in FLOORED
     ),
     Check(

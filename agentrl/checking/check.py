@@ -11,8 +11,10 @@ from typing import Any
 from agentrl.env.attributes import INIT
 from agentrl.env.base import Env
 from agentrl.env.config import env_config
+from agentrl.env.files.rows import RowsEnv
 from agentrl.env.registry import make_env, resolve
 from agentrl.errors import AgentRLError, ConfigError, catch
+from agentrl.plugins.files import anchored_value
 from agentrl.plugins.tracebacks import defined_at, describe_error
 from agentrl.types import Trajectory
 
@@ -76,7 +78,10 @@ class Subject:
 
     @classmethod
     def named(cls, name: str, options: Mapping[str, Any]) -> Subject:
-        """Find the environment; raises ConfigError for an unknown name or options that it does not take."""
+        """Find the environment; raises ConfigError for an unknown name or options that it does not take.
+
+        Options that are paths become absolute, as in a run.
+        """
         env_class = resolve(name)
         made = catch(partial(make_env, name, **options))
         if made.error and not isinstance(made.error, AgentRLError):
@@ -86,11 +91,16 @@ class Subject:
             ) from made.error
         if made.error:
             raise made.error
-        return cls(name, env_class, options)
+        return cls(name, env_class, {key: anchored_value(value) for key, value in options.items()})
 
     def make(self) -> Env:
         """Return a new environment object."""
         return self.env_class(env_config(self.env_class, self.options))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the class is made from a function or from a file of OpenRLHF, which plays the rows of a data file."""
+        return issubclass(self.env_class, RowsEnv)
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,19 @@ class Check:
     timeout_s: float = 120.0
     is_basis: bool = False
     """Every later check needs what this one tries: if it ends with an error, they are not checked."""
+    plays_first: bool = False
+    """It reports itself that an ordinary episode fails."""
+    of_rows: str = ""
+    """The remedy for what has rows (`Subject.has_rows`) and no methods of an environment, if it is another one."""
+
+    @property
+    def needs_episode(self) -> bool:
+        """Whether an ordinary episode must end well first: its fault would be taken for what the check tries."""
+        return self.level in (Level.TRUTH, Level.BEHAVIOUR) and not self.plays_first
+
+    def remedy_for(self, subject: Subject) -> str:
+        """Return what the author of an environment can do."""
+        return self.of_rows if self.of_rows and subject.has_rows else self.remedy
 
 
 @dataclass(frozen=True)
@@ -116,6 +139,8 @@ class Result:
     status: Status
     text: str = ""
     seconds: float = 0.0
+    remedy: str = ""
+    """What to do if the check failed."""
 
 
 def unchecked(check: Check, basis: Check) -> Result:

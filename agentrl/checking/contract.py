@@ -193,12 +193,12 @@ CHECKS = (
     Check(
         "definition", Level.CONTRACT, "Does the class have what training needs, and does this machine?",
         "Write what is missing; docs/write-an-env.md shows each method.", definition,
-        is_basis=True,
+        is_basis=True, of_rows="Write what is missing; docs/bring-an-agent.md shows a function.",
     ),
     Check(
         "tasks", Level.CONTRACT, "Do both splits have tasks, with ids of their own, that are the same when read again?",
         "Return tasks that depend on the split and on the given random.Random alone, and give each an id of its own.",
-        tasks,
+        tasks, of_rows="Give env.data and env.data_heldout rows, and do not change the files while they are used.",
     ),
     Check(
         "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
@@ -208,6 +208,7 @@ CHECKS = (
     Check(
         "disjoint", Level.CONTRACT, "Are the held-out tasks different from the training tasks?",
         "Assign each task to one split by a hash of its content (agentrl.env.is_in_share).", disjoint,
+        of_rows="Remove the rows of env.data from env.data_heldout, or leave that out: equal rows are in one split.",
     ),
     Check(
         "json", Level.CONTRACT, "Do messages, tools and evidence survive JSON, in which runs are exported?",

@@ -13,7 +13,7 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
-from agentrl.checking.attempts import AT_A_TASK, affordable
+from agentrl.checking.attempts import AT_A_TASK, affordable, faults_of, sampled
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
 from agentrl.env.policies import player_of
@@ -29,6 +29,7 @@ SIZES = (1, 8, 64, 1000)
 BUDGET_S = 60.0
 """Time that a crowd may take; a larger one that would take longer is left out."""
 BLOCKED_S, WATCH_S = 0.05, 0.005
+WATCHED_TASKS = 2
 
 
 async def crowd(subject: Subject) -> str:
@@ -55,7 +56,7 @@ async def _play(subject: Subject, tasks: list[Task], size: int) -> list[float]:
     async def one(member: int) -> tuple[float, str]:
         task, began = tasks[member % len(tasks)], time.monotonic()
         played = await acatch(_episode(subject.make(), task, member))
-        fault = described_error(played.error) if played.error else _invalid(played.value)
+        fault = described_error(played.error) if played.error else next(iter(faults_of(played.value.values())), "")
         where = f"an episode of task {task.id!r} among {size:,} episodes at once fails: "
         return 1000 * (time.monotonic() - began), fault and f"{where}{fault}"
 
@@ -75,10 +76,6 @@ async def _episode(env: Env, task: Task, member: int) -> dict[str, Signal]:
     return signals_of(passed)
 
 
-def _invalid(signals: dict[str, Signal]) -> str:
-    return next((f"{s.name}: {s.reason}" for s in signals.values() if s.weight and not s.valid), "")
-
-
 def _quantiles(latencies: list[float]) -> tuple[float, float]:
     """(median, 99th percentile)."""
     if len(latencies) < 2:
@@ -90,7 +87,7 @@ def _quantiles(latencies: list[float]) -> tuple[float, float]:
 async def unblocked(subject: Subject) -> str:
     """Check that no method of the environment holds the event loop, in two rounds: what is done once may take long."""
     blocked, home = set[str](), home_of(Path(getfile(subject.env_class)))
-    tasks = await affordable(subject, 2, AT_A_TASK)
+    tasks = await affordable(subject, WATCHED_TASKS, AT_A_TASK)
     for _ in range(2):
         with _watched(home) as lines:
             await _round(subject, tasks)
@@ -99,7 +96,7 @@ async def unblocked(subject: Subject) -> str:
         raise FailedError(
             f"the event loop is blocked for more than {1000 * BLOCKED_S:g} ms{'; '.join(sorted(blocked))}"
         )
-    return ""
+    return sampled(tasks, WATCHED_TASKS)
 
 
 async def _round(subject: Subject, tasks: int) -> None:

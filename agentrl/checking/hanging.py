@@ -69,7 +69,7 @@ async def tool(subject: Subject) -> str:
             ctx.tools[name] = replace(offered, run=_never, read=as_object, blame=None)
         return subject.env_class.setup(self, task, ctx)
 
-    hanging = _changed(subject, {"setup": setup}, tool_timeout_s=LIMIT_S)
+    hanging = changed(subject, {"setup": setup}, tool_timeout_s=LIMIT_S)
     await _ends(hanging, task, lambda _: _calls(names), CALM, "its tools never answer")
     if not names:
         raise SkippedError("the environment offers no tools")
@@ -84,7 +84,7 @@ def _calls(names: set[str]) -> Message:
 async def scorer(subject: Subject) -> str:
     """Check that an episode ends, without a reward, whose scoring never answers."""
     task = (await sample_tasks(subject.make(), 1))[0]
-    hanging = _changed(subject, _hanging_rewards(subject.env_class), score_timeout_s=LIMIT_S)
+    hanging = changed(subject, _hanging_rewards(subject.env_class), score_timeout_s=LIMIT_S)
     played = await _ends(hanging, task, lambda _: "", CALM, "its scoring never answers")
     if played.is_valid:
         raise FailedError(f"an episode that was never scored earns {played.reward:g}")
@@ -117,7 +117,7 @@ async def _never(**_: Any) -> str:
     return ""
 
 
-def _changed(subject: Subject, methods: dict[str, Any], **limits: float) -> Subject:
+def changed(subject: Subject, methods: dict[str, Any], **limits: float) -> Subject:
     """Return the environment with other methods and with limits that are at most these."""
 
     def start(self: Env, *args: Any, **options: Any) -> None:

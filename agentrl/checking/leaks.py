@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from agentrl.checking.attempts import earned
+from agentrl.checking.attempts import earned, offered
 from agentrl.checking.check import TASKS, FailedError, Subject
 from agentrl.env.base import Policy
-from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.policies import saying
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, sample_tasks
@@ -61,12 +60,12 @@ READERS: dict[str, Reader] = {
 async def check_leak(subject: Subject) -> str:
     """Check that nobody solves the tasks by repeating a certain part of the prompt, or of what describes the tools."""
     tasks = await sample_tasks(subject.make(), TASKS // 2)
-    offered = await play_each(partial(_offered, subject), tasks)
+    described = await play_each(partial(_described, subject), tasks)
     cases = list[tuple[str, Task, Policy]]()
     for (name, read), form in itertools.product(READERS.items(), FORMS):
         cases += [(f"{name} of the prompt", task, partial(_answer, read, form)) for task in tasks]
-        if any(offered):
-            answers = [saying(form.format(read(text))) for text in offered]
+        if any(described):
+            answers = [saying(form.format(read(text))) for text in described]
             cases += [(f"{name} of the tools", *told) for told in zip(tasks, answers, strict=True)]
 
     async def attempted(case: tuple[str, Task, Policy]) -> bool:
@@ -86,13 +85,9 @@ def _answer(read: Reader, form: str, messages: list[Message]) -> str:
     return form.format(read(said))
 
 
-async def _offered(subject: Subject, task: Task) -> str:
+async def _described(subject: Subject, task: Task) -> str:
     """Return what the tools of an episode say in the prompt, a value a line: parameters, then the description."""
-    driver = EnvDriver(subject.make())
-    try:
-        tools = (await driver.reset(task)).tools
-    finally:
-        await driver.close()
+    tools = await offered(subject, task)
     return "\n".join(line for tool in tools for line in (*_lines(tool["parameters"]), tool["description"]))
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from agentrl.checking.check import FailedError, Subject
@@ -21,10 +22,32 @@ from agentrl.plugins.files import absolute
 from agentrl.plugins.processes import start_process
 from agentrl.types import text_of
 
+DAY_S = 86_400.0
 PATIENCE_S = 280.0
 """Time for another process, with its imports."""
 Verdicts = dict[str, Any]
 """By task and policy: the prompt, and the value of every signal."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What another process has, other than this one, apart from an empty working folder."""
+
+    hash_seed: int
+    time_zone: str
+    locale: str
+    ahead_s: float = 0.0
+    """How far its clock (`time.time`) is ahead."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Its environment variables."""
+        return {"PYTHONHASHSEED": str(self.hash_seed), "TZ": self.time_zone, "LC_ALL": self.locale}
+
+    def __str__(self) -> str:
+        ahead = f", clock {self.ahead_s / DAY_S:,.0f} days ahead" if self.ahead_s else ""
+        shown = " ".join(f"{name}={value}" for name, value in self.variables.items())
+        return f"a process in an empty folder ({shown}{ahead})"
 
 
 @dataclass(frozen=True)
@@ -61,25 +84,24 @@ async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -
 
 
 async def verdicts_elsewhere(
-    subject: Subject, tasks: int, hash_seed: int, ahead_s: float, *, is_reversed: bool
+    subject: Subject, tasks: int, surroundings: Surroundings, *, is_reversed: bool
 ) -> Verdicts:
     """Return the verdicts of another process."""
-    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed, ahead_s)
-    environment = os.environ | {
-        "PYTHONHASHSEED": str(hash_seed),
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109 (text is what it takes)
-    }
-    child = await start_process(
-        sys.executable, "-P", "-m", "agentrl.checking.probe", env=environment,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            said, errors = await child.process.communicate(json.dumps(asdict(probe), default=str).encode())
-    finally:
-        await child.end()
+    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed, surroundings.ahead_s)
+    paths = os.pathsep.join(map(os.path.abspath, sys.path))
+    with TemporaryDirectory(prefix="agentrl-check-", ignore_cleanup_errors=True) as folder:
+        child = await start_process(
+            sys.executable, "-P", "-m", "agentrl.checking.probe",
+            env=os.environ | surroundings.variables | {"PYTHONPATH": paths}, cwd=folder,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                said, errors = await child.process.communicate(json.dumps(asdict(probe), default=str).encode())
+        finally:
+            await child.end()
     if code := await child.exited():
-        raise FailedError(f"in another process it ends with code {code}: {_last(errors)}")
+        raise FailedError(f"{surroundings} ends with code {code}: {_last(errors)}")
     found: Verdicts = json.loads(said.splitlines()[-1])
     return found
 

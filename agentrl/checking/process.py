@@ -47,12 +47,19 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
+class Estimated(msgspec.Struct, frozen=True, tag=True):
+    """About how long the checks take, as a sentence, if that is long."""
+
+    text: str
+
+
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """Result of that check."""
 
     status: Status
     text: str
     seconds: float
+    remedy: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -65,7 +72,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """Every check has a result."""
 
 
-Record = Started | Finished | Refused | Done
+Record = Started | Estimated | Finished | Refused | Done
 
 
 def main() -> None:
@@ -91,8 +98,11 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
     def started(limit_s: float) -> None:
         write(Started(limit_s))
 
-    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started):
-        write(Finished(result.status, result.text, result.seconds))
+    def estimated(text: str) -> None:
+        write(Estimated(text))
+
+    for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started, estimated):
+        write(Finished(result.status, result.text, result.seconds, result.remedy))
     write(Done())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -11,15 +11,44 @@ from agentrl.checking.check import Result, Status
 
 MARKS = {Status.PASSED: "ok", Status.FAILED: "FAILED", Status.SKIPPED: "skipped", Status.UNCHECKED: "unknown"}
 INDENT = " " * 8
+NOT_RUN = (Status.SKIPPED, Status.UNCHECKED)
 
 
-def lines(result: Result) -> Iterator[str]:
-    """Yield the lines of one result: its question, and what to know or do about it."""
-    check, is_failed = result.check, result.status is Status.FAILED
-    yield f"{MARKS[result.status]:<7} {check.name}: {check.question}"
-    yield from (f"{INDENT}{line}" for line in result.text.splitlines())
-    if is_failed:
-        yield f"{INDENT}→ {check.remedy}"
+def folded(results: Iterable[Result]) -> Iterator[list[Result]]:
+    """Yield each result as soon as it is there; successive ones that did not run for the same reason come together."""
+    same: list[Result] = []
+    for result in results:
+        if same and _reason(result) != _reason(same[0]):
+            yield same
+            same = []
+        same.append(result)
+        if result.status not in NOT_RUN:
+            yield same
+            same = []
+    if same:
+        yield same
+
+
+def _reason(result: Result) -> tuple[str, ...]:
+    return (result.check.level, result.status, result.text)
+
+
+def lines(same: Sequence[Result]) -> Iterator[str]:
+    """Yield the lines of a result: its question, and what to know or do about it; the reason alone if it did not run.
+
+    Results that did not run for the same reason have one line.
+    """
+    result = same[0]
+    mark = f"{MARKS[result.status]:<7} {', '.join(each.check.name for each in same)}"
+    if result.status in NOT_RUN:
+        first, *rest = result.text.splitlines() or [result.check.question]
+        yield f"{mark}: {first}"
+    else:
+        rest = result.text.splitlines()
+        yield f"{mark}: {result.check.question}"
+    yield from (f"{INDENT}{line}" for line in rest)
+    if result.status is Status.FAILED:
+        yield f"{INDENT}→ {result.remedy}"
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -42,7 +71,7 @@ def as_json(environment: str, results: Sequence[Result]) -> dict[str, Any]:
                 "question": result.check.question,
                 "status": str(result.status),
                 "text": result.text,
-                "remedy": result.check.remedy if result.status is Status.FAILED else "",
+                "remedy": result.remedy,
                 "seconds": round(result.seconds, 3),
             }
             for result in results
@@ -70,7 +99,7 @@ def _add_case(suite: Xml.Element, environment: str, result: Result) -> None:
     check, text = result.check, _printable(result.text)
     case = Xml.SubElement(suite, "testcase", classname=environment, name=check.name, time=f"{result.seconds:.3f}")
     if result.status is Status.FAILED:
-        Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{check.remedy}"
+        Xml.SubElement(case, "failure", message=text).text = f"{check.question}\n{result.remedy}"
     elif result.status is Status.UNCHECKED:
         Xml.SubElement(case, "error", message=text).text = check.question
     elif result.status is Status.SKIPPED:

@@ -14,7 +14,7 @@ from agentrl.checking.apart import results as run_apart
 from agentrl.checking.catalogue import checks_of
 from agentrl.checking.check import WITHOUT_MODEL, Level, Result
 from agentrl.checking.process import Request
-from agentrl.checking.report import as_json, as_junit, lines, summary
+from agentrl.checking.report import as_json, as_junit, folded, lines, summary
 from agentrl.cli.elsewhere import interpreter
 from agentrl.cli.flags import Parser, own_options, path
 from agentrl.config.loading import load, of_flags
@@ -57,12 +57,11 @@ def run(words: list[str]) -> int:
     process = Process.of(python, MODULE)
     flags = [("env", given.environment), *of_env, *SAMPLING.items(), *of_model]
     results: list[Result] = []
-    for result in _results(
-        Request(env.name, env.options, (), given.clean), process, levels, flags, is_quiet=given.json
-    ):
+    request = Request(env.name, env.options, (), given.clean)
+    for same in folded(_results(request, process, levels, flags, is_quiet=given.json)):
         if not given.json:
-            _print(result, results)
-        results.append(result)
+            _print(same, results)
+        results += same
     print(json.dumps(as_json(given.environment, results), indent=2) if given.json else f"\n{summary(results)}")
     if given.junit:
         _write(given.junit, as_junit(given.environment, results))
@@ -72,13 +71,18 @@ def run(words: list[str]) -> int:
 def _results(
     request: Request, process: Process, levels: frozenset[Level], flags: Pairs, *, is_quiet: bool
 ) -> Iterator[Result]:
-    yield from run_apart(replace(request, checks=_names(levels & WITHOUT_MODEL)), process.command, process.variables)
+    without = replace(request, checks=_names(levels & WITHOUT_MODEL))
+    yield from run_apart(without, process.command, process.variables, _tell)
     if Level.LEARNABILITY in levels:
         with TemporaryDirectory(prefix="agentrl-learnability-") as scratch:
             with redirect_stdout(sys.stderr) if is_quiet else nullcontext():
                 samples = _sample(flags, Path(scratch) / "run")
             of_model = replace(request, checks=_names(frozenset({Level.LEARNABILITY})), episodes=str(samples))
             yield from run_apart(of_model, process.command, process.variables)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _names(levels: frozenset[Level]) -> list[str]:
@@ -104,11 +108,12 @@ def _sample(flags: Pairs, out: Path) -> Path:
     return folder.evaluated(0)
 
 
-def _print(result: Result, before: list[Result]) -> None:
-    """Print one result, below the name of its level if it is the first of it."""
-    if not before or before[-1].check.level is not result.check.level:
-        print(f"{chr(10) if before else ''}{result.check.level}")
-    print(*(f"  {line}" for line in lines(result)), sep="\n", flush=True)
+def _print(same: list[Result], before: list[Result]) -> None:
+    """Print one result, or those with the same reason, below the name of their level if they are the first of it."""
+    level = same[0].check.level
+    if not before or before[-1].check.level is not level:
+        print(f"{chr(10) if before else ''}{level}")
+    print(*(f"  {line}" for line in lines(same)), sep="\n", flush=True)
 
 
 def _write(file: Path, report: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import pickle
 import sys
 import tomllib
@@ -52,6 +53,17 @@ def absolute(name: str) -> str:
     path, chosen = split_class(name)
     whole = str(expanded(path).resolve())
     return (f"{whole}:{chosen}" if chosen else whole) if is_path(name) else name
+
+
+def anchored_value(value: Any) -> Any:
+    """Return the value of a plugin's key; absolute if it is the path of something that exists."""
+    if isinstance(value, list | tuple):
+        return [anchored_value(item) for item in value]
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        return value
+    path = expanded(value)
+    is_meant = is_path(str(value)) or path.suffix or len(path.parts) > 1
+    return str(path.absolute()) if is_meant and path.exists() else value
 
 
 def load_path(kind: Kind[T], name: str) -> type[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,7 +17,7 @@ from agentrl.config.embedded import EMBEDDED
 from agentrl.config.models import check_context, config_json, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.validate import check_without_critic
-from agentrl.config.values import anchored_model, expanded
+from agentrl.config.values import anchored_model
 from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.dry_run.verdict import DryRunRequest
@@ -28,7 +27,7 @@ from agentrl.hosting.inspection import Inspection
 from agentrl.learner.options import check_options as check_deepspeed_options
 from agentrl.packaging.clashes import check_clashes
 from agentrl.packaging.lock import check_lock
-from agentrl.plugins.files import absolute, is_path
+from agentrl.plugins.files import absolute, anchored_value
 from agentrl.records.checkpoints import steps_in
 from agentrl.records.folder import RunFolder, check_free
 from agentrl.records.manifest import PluginSource, build_manifest, files_in, plugin_source, write_manifest
@@ -299,7 +298,7 @@ def anchored(config: Config) -> Config:
 
 
 def _with_paths(section: P) -> P:
-    options = {key: _anchored(value) for key, value in section.options.items()}
+    options = {key: anchored_value(value) for key, value in section.options.items()}
     own: dict[str, Any] = {}
     if isinstance(section, EnvSection):
         own["python"] = section.python and section.python.absolute()
@@ -309,17 +308,6 @@ def _with_paths(section: P) -> P:
 
 def _with_models(roles: Mapping[str, RoleKeys]) -> dict[str, RoleKeys]:
     return {name: keys.anchored for name, keys in roles.items()}
-
-
-def _anchored(value: Any) -> Any:
-    """Return the value of a plugin's key; absolute if it is the path of something that exists."""
-    if isinstance(value, list | tuple):
-        return [_anchored(item) for item in value]
-    if not isinstance(value, str | os.PathLike) or not str(value):
-        return value
-    path = expanded(value)
-    is_meant = is_path(str(value)) or path.suffix or len(path.parts) > 1
-    return str(path.absolute()) if is_meant and path.exists() else value
 
 
 def check_resumable(folder: RunFolder) -> None:

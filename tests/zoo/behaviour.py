@@ -13,7 +13,8 @@ import threading
 import time
 from typing import IO, Any, ClassVar
 
-from agentrl.env import Context, Limits, Message, Reply, Task, Turn, reward
+from agentrl.env import Context, Limits, Message, Reply, Task, Turn, reward, tool
+from agentrl.errors import DeadlineError
 from tests.zoo.good import Adder, Sums
 
 PATIENT = 3600.0
@@ -98,6 +99,72 @@ class Stubborn(Adder):
     async def respond(self, turn: Turn, ctx: Context) -> Reply:
         if any(str(result["content"]).startswith("error") for result in turn.results):
             await asyncio.Event().wait()
+        return super().respond(turn, ctx)
+
+
+class Counting(Adder):
+    """Has a tool that takes as many steps as the model says."""
+
+    caught_by = "odd-calls"
+    limits = Limits(max_turns=3, tool_timeout_s=0.5)
+
+    @tool
+    async def count(self, most: int) -> int:
+        """Count to a number.
+
+        Args:
+            most: the number
+        """
+        reached = 0
+        while reached < most:
+            await asyncio.sleep(0)
+            reached += 1
+        return reached
+
+
+class Blaming(Adder):
+    """Takes a bad argument for a service that does not answer."""
+
+    caught_by = "odd-calls"
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first number
+            b: the second number
+        """
+        if min(a, b) < 0:
+            raise DeadlineError("the adder does not answer")
+        return a + b
+
+
+class Addressed(Blaming):
+    """Has an error text that is another one each time."""
+
+    caught_by = "odd-calls"
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first number
+            b: the second number
+        """
+        if min(a, b) < 0:
+            raise ValueError(f"{object()} is negative")
+        return a + b
+
+
+class Credulous(Adder):
+    """Reads a number where a tool may answer with an error."""
+
+    caught_by = "odd-calls"
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        ctx.state.sums = [int(str(result["content"])) for result in turn.results]
         return super().respond(turn, ctx)
 
 

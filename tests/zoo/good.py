@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from agentrl.env import Context, Env, Limits, Message, Policy, Reply, Task, Turn, is_in_share, reward, shared, tool
+from agentrl.env import (
+    Context,
+    Env,
+    Episode,
+    Limits,
+    Message,
+    Policy,
+    Reply,
+    Task,
+    Turn,
+    is_in_share,
+    reward,
+    shared,
+    tool,
+)
 
 LOADING_S = 0.5
 PAIRS = [(a, b) for a in range(11, 31) for b in range(31, 51)]
@@ -55,6 +70,15 @@ class Levels(Sums):
 
     def _code(self, task: Task) -> str:
         return f"x{task.split == 'test':d}{task.index:03}{task.data[0]}"
+
+
+class Race(Sums):
+    """The same, and a little more for the shortest answers of a group."""
+
+    @reward(weight=0.2, scope="group")
+    def shortest(self, episodes: Sequence[Episode]) -> list[float]:
+        best = min(len(episode.text) for episode in episodes)
+        return [float(len(episode.text) == best) for episode in episodes]
 
 
 class Slow(Sums):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
-from agentrl.env import AgentEnv, Context, Env, Message, Model, Policy, Task, Tool, reward
+from agentrl.env import AgentEnv, Context, Env, Episode, Message, Model, Policy, Task, Tool, reward
 from agentrl.types import Signal, ToolSpec
-from tests.zoo.good import Adder, Sums
+from tests.zoo.good import Adder, Race, Sums
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer", "description": "the number"}}}
 
@@ -363,6 +366,39 @@ class Rememberer(Sums):
         return float(is_new and ctx.text.strip() == gold(ctx))
 
 
+class Queuing(Race):
+    """Pays more to a member that comes earlier."""
+
+    caught_by = "groups"
+
+    @reward(weight=0.2, scope="group")
+    def shortest(self, episodes: Sequence[Episode]) -> list[float]:
+        return [1.0 - place / len(episodes) for place, _ in enumerate(episodes)]
+
+
+class Decisive(Race):
+    """Has one winner among equal members."""
+
+    caught_by = "groups"
+
+    @reward(weight=0.2, scope="group")
+    def shortest(self, episodes: Sequence[Episode]) -> list[float]:
+        winner = min(episodes, key=lambda episode: (len(episode.text), episode.member))
+        return [float(episode is winner) for episode in episodes]
+
+
+class Sociable(Race):
+    """Compares with a deviation that a single member does not have."""
+
+    caught_by = "groups"
+
+    @reward(weight=0.2, scope="group")
+    def shortest(self, episodes: Sequence[Episode]) -> list[float]:
+        lengths = [len(episode.text) for episode in episodes]
+        middle, spread = statistics.mean(lengths), statistics.stdev(lengths) or 1.0
+        return [(middle - each) / spread for each in lengths]
+
+
 class Hashing(Sums):
     """Orders words by a hash that differs between processes."""
 
@@ -381,6 +417,26 @@ class Dated(Sums):
     @reward
     def right(self, ctx: Context) -> float:
         return float(ctx.text.strip() == gold(ctx)) * (1 - time.time() // 86_400 % 7 / 10)
+
+
+class Local(Sums):
+    """Asks what the local time is."""
+
+    caught_by = "process"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        hour = time.localtime(1_000_000_000 + task.index).tm_hour
+        return [Message(role="user", content=f"It was {hour} o'clock. What is {task.id}?")]
+
+
+class Homely(Sums):
+    """Reads a file of the folder in which it happens to be started."""
+
+    caught_by = "process"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        title = Path("README.md").read_text().splitlines()[0]
+        return [Message(role="user", content=f"{title}: what is {task.id}?")]
 
 
 class Judging(Sums):

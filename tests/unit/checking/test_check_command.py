@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -12,7 +13,7 @@ import pytest
 
 from agentrl.checking import apart
 from agentrl.checking.catalogue import CHECKS
-from agentrl.checking.check import Status
+from agentrl.checking.check import Status, Subject
 from agentrl.checking.process import Request
 from agentrl.cli.main import main
 from agentrl.hosting.interpreter import Process
@@ -69,6 +70,17 @@ def test_the_terminal_shows_what_is_wrong_and_what_to_do(broken: str, capsys: py
     shown = capsys.readouterr().out
     assert "  FAILED  disjoint: Are the held-out tasks different from the training tasks?\n" in shown
     assert "\n          → Assign each task to one split" in shown
+
+
+def test_checks_that_did_not_run_for_the_same_reason_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain.py").write_text(BROKEN)
+    assert main(["env", "check", str(tmp_path / "plain.py"), "--level", "package"]) == 0
+    reason = "plain.py is in no package that announces it: see docs/share-an-env.md to share it"
+    [level, line, summary] = filter(None, capsys.readouterr().out.splitlines())
+    assert (level, line) == ("package", f"  skipped metadata, build, imports, offline, tests, clean: {reason}")
+    assert summary.startswith("0 passed, 0 failed, 6 skipped")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +175,7 @@ def test_an_environment_that_holds_the_interpreter_for_ever_fails_the_check_with
     program = """
 from dataclasses import replace
 from agentrl.checking import process, running
-running.GRACE_S = 1.0
+running.GRACE_S = running.PLAY_S = 1.0
 process.BY_NAME["noise"] = replace(process.BY_NAME["noise"], timeout_s=1.0)
 process.main()
 """
@@ -175,6 +187,23 @@ process.main()
     assert "held the interpreter beyond every deadline" in noise.text
     assert order.text == "not checked: see noise"
     assert 'held.py", line 14 in right' in capfd.readouterr().err
+
+
+def test_an_estimate_of_slow_checks_comes_before_their_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = (
+        "async def setup(self, task, ctx):\n        await asyncio.sleep(0.6)\n        return super().setup(task, ctx)"
+    )
+    (tmp_path / "slow.py").write_text(
+        f"import asyncio\nfrom tests.zoo.good import Sums\n\n\nclass Slow(Sums):\n    {slow}\n"
+    )
+    program = "import sys\nfrom agentrl.checking import process\nprocess.main()\n"
+    request, told = Request(str(tmp_path / "slow.py"), {}, ["noise"]), list[str]()
+    started = Process.of(None, "")
+    [noise] = apart.results(request, (sys.executable, "-c", program), started.variables, told.append)
+    assert noise.status is Status.PASSED
+    assert told == ["an episode takes about 0.6 s: about 1 min for truth"]
 
 
 LEAVES_A_FOLDER = """
@@ -194,3 +223,30 @@ def test_an_interrupted_check_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) 
     assert home.is_dir()
     running.close()  # type: ignore[attr-defined]
     assert not home.parent.exists()
+
+
+FUNCTIONS = {
+    "agent.py": "async def agent(task, ctx, model):\n    return float(await model.ask(task.data['prompt']) != '')\n",
+    "rewards.py": "def reward_func(queries, prompts, labels):\n    return [float(q != '') for q in queries]\n",
+}
+OF_A_CLASS = re.compile(
+    r"ctx\.state|\bsetup\b|teardown|respond|blocking|@shared|random\.Random alone|Write (oracle|canaries)"
+)
+"""What a function or a file of OpenRLHF does not have."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_file_with_a_function_gets_remedies_that_a_function_has(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(FUNCTIONS[name])
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {n}.", "label": "{n}"}}\n' for n in range(64)))
+    words = [str(tmp_path / name), "--env.data", str(tmp_path / "rows.jsonl"), "--level", "truth", "--json"]
+    assert main(["env", "check", *words]) == 1
+    failed = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"] if check["remedy"]}
+    assert {"oracle", "canaries", "noise"} <= failed.keys()
+    assert "its file gives no solutions" in failed["oracle"]["text"]
+    assert "derive a class from agentrl.env.resolve" in failed["canaries"]["remedy"]
+    subject = Subject.named(str(tmp_path / name), {"data": str(tmp_path / "rows.jsonl")})
+    not_in_files = [check.name for check in CHECKS if OF_A_CLASS.search(check.remedy_for(subject))]
+    assert not_in_files == ["hanging-tool"]

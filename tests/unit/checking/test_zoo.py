@@ -19,7 +19,7 @@ from agentrl.checking import attempts, canaries, hanging, running
 from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
-from agentrl.env import Context, Limits, Message, Policy, Task, reward
+from agentrl.env import Context, Limits, Message, Policy, Task, reward, shared
 from agentrl.env.testing import cancellation
 from agentrl.env.testing.episodes import play_each
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
@@ -66,7 +66,7 @@ def test_the_zoo_has_an_animal_for_every_check() -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Seated])
+@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Race, good.Seated])
 def test_environments_without_a_fault_pass_every_check(env: type) -> None:
     faults = [f"{r.check.name}: {r.text}" for r in run_checks(subject(env), PLAYED) if not r.status.is_fine]
     assert faults == []
@@ -79,7 +79,9 @@ def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
         "listing",
         "unclosed-think",
         "constant",
+        "groups",
         "hanging-tool",
+        "odd-calls",
     ]
 
 
@@ -91,12 +93,42 @@ class Hanging(good.Sums):
         return []
 
 
+class Unloaded(good.Sums):
+    @shared
+    async def table(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_what_takes_too_long_to_load_is_not_checked_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOAD_S", 0.1)
+    first, *others = run_checks(Subject("unloaded", Unloaded), PLAYED)
+    assert (first.status, "check it with fewer tasks" in first.text) == (Status.UNCHECKED, True)
+    assert {r.status for r in others} == {Status.UNCHECKED}
+
+
 @pytest.mark.parametrize(("env", "basis"), [(contract.Homesick, "definition"), (Hanging, "episode")])
 def test_after_an_error_in_what_every_check_needs_the_rest_is_not_checked(env: type, basis: str) -> None:
     found = list(run_checks(Subject("broken", env), PLAYED))
     assert [r.check.name for r in found if r.status is Status.FAILED] == [basis]
     place = [check.name for check in PLAYED].index(basis)
     assert {(r.status, r.text) for r in found[place + 1 :]} == {(Status.UNCHECKED, f"not checked: see {basis}")}
+
+
+class Crashing(good.Sums):
+    @reward
+    def right(self, ctx: Context) -> float:
+        right = super().right(ctx)
+        return right / (1.0 - right)
+
+
+def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
+    found = list(run_checks(Subject("crashing", Crashing), PLAYED))
+    assert [r.check.name for r in found if r.status is Status.FAILED] == ["oracle"]
+    others = [r for r in found if r.check.level is not Level.CONTRACT and r.status is not Status.FAILED]
+    assert {r.status for r in others} == {Status.UNCHECKED}
+    [text] = {r.text for r in others}
+    assert "no ordinary episode ends well: an ordinary episode at task '11+31' (train) has no reward" in text
+    assert "ZeroDivisionError" in text
 
 
 class Sluggish(good.Sums):
@@ -151,9 +183,17 @@ async def test_a_fault_ends_the_episodes_that_are_played_beside_it() -> None:
     assert ended == ["slow", "broken", "long"]
 
 
-def test_a_slow_environment_is_checked_with_fewer_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "IN_TURN_S", 4.0)
-    [result] = run_checks(Subject("slow", Sluggish), [replace(BY_NAME["order"], timeout_s=30.0)])
+class Sluggard(good.Sums):
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        await asyncio.sleep(0.2)
+        return super().setup(task, ctx)
+
+
+@pytest.mark.parametrize("name", ["order", "process", "event-loop"])
+def test_a_slow_environment_is_checked_with_fewer_episodes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "IN_TURN_S", 1.7)
+    env = Subject.named(f"{Path(__file__).resolve()}:Sluggard", {})
+    [result] = run_checks(env, [replace(BY_NAME[name], timeout_s=60.0)])
     assert (result.status, result.text) == (Status.PASSED, "its episodes are slow; tasks of each split: 1")
 
 
@@ -194,6 +234,14 @@ class Planner(good.Sums):
 
 def test_an_oracle_may_take_long_because_no_run_asks_it() -> None:
     [result] = run_checks(Subject("planner", Planner), [BY_NAME["event-loop"]])
+    assert result.status is Status.PASSED, result.text
+
+
+def test_other_processes_find_what_relative_paths_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.py").write_text("async def agent(task, ctx, model):\n    return float(await model.ask('Hi') == 'Hi')\n")
+    Path("rows.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(64)))
+    [result] = run_checks(Subject.named("./agent.py", {"data": "./rows.jsonl"}), [BY_NAME["process"]])
     assert result.status is Status.PASSED, result.text
 
 

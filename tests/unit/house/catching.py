@@ -33,6 +33,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/algorithms/driver.py": "AlgorithmError if credit sets no array of numbers",
     "agentrl/algorithms/own_loss.py": "ConfigError if a loss cannot be imported, or takes other arguments",
     "agentrl/algorithms/rehearsal.py": "ConfigError for a mistake; what may depend on the episodes is dropped",
+    "agentrl/checking/calls.py": "FailedError with the call that ended an episode",
     "agentrl/checking/canaries.py": "a task without an oracle adds no text to the flood of answers",
     "agentrl/checking/check.py": "a class that cannot be made is a ConfigError with its fault",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",
