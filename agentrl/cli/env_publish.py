@@ -6,7 +6,7 @@ import shlex
 
 from agentrl.cli import env_check
 from agentrl.cli.flags import Parser, path
-from agentrl.packaging.building import build, check_uploader, upload
+from agentrl.packaging.building import build, check_package, check_uploader, upload
 
 MEANING = """\
 Check the package of an environment, and build its wheel and its source distribution into FOLDER/dist. Nothing is
@@ -21,6 +21,7 @@ def run(words: list[str]) -> int:
     given = parser.parse_args(words)
     if given.upload:
         check_uploader()
+    check_package(given.folder)
     if status := env_check.run([str(given.folder.absolute())]):
         print("\nnothing was built: fix what failed first")
         return status

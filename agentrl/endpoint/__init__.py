@@ -1,9 +1,9 @@
 """The endpoint at which agents call the policy: the APIs of model providers, on the loopback interface."""
 
-from agentrl.endpoint.model import POLICY, Model, Responder
+from agentrl.endpoint.model import Model, Responder
 from agentrl.endpoint.server import Endpoint
 from agentrl.endpoint.tokens import TOKENIZER, ByteTokenizer, Generate, Tokens
-from agentrl.endpoint.wire import Answer, Ask, Key, key_after, keys_of, refused
+from agentrl.endpoint.wire import POLICY, Answer, Ask, Key, key_after, keys_of, refused
 
 __all__ = [
     "POLICY",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -50,15 +50,14 @@ class ChatRequest(Request):
             invalid(f"n is {self.n}: send one request for each answer")
         if self.top_logprobs:
             invalid(f"top_logprobs is {self.top_logprobs}: only the logprobs of sampled tokens are known, leave it out")
-        if not self.messages:
-            invalid("messages is empty: send at least one")
+        messages = messages_of(self.messages)
         if self.functions or self.function_call:
             invalid("functions and function_call are older than tools, which say the same: send tools")
         for name in FORMS:
             self.refuse_form(name, getattr(self, name))
         tools = [] if self.tool_choice == "none" else self.tools or []
         return Ask(
-            messages=tuple(message_of(given, f"messages[{n}]") for n, given in enumerate(self.messages)),
+            messages=messages,
             tools=tuple(_tool(given, f"tools[{n}]") for n, given in enumerate(tools)),
             agent=agent,
             max_tokens=most(self.max_completion_tokens, self.max_tokens),
@@ -95,6 +94,15 @@ class ChatRequest(Request):
 
     def _head(self, answer: Answer, kind: str) -> dict[str, Any]:
         return {"id": f"chatcmpl-{answer.id}", "object": kind, "created": answer.created, "model": self.model}
+
+
+def messages_of(given: Sequence[Any]) -> tuple[Message, ...]:
+    """Return the messages of a conversation as ours. Raises RequestError."""
+    if not given:
+        invalid("messages is empty: send at least one")
+    if wrong := [n for n, one in enumerate(given) if not isinstance(one, Mapping)]:
+        invalid(f"messages[{wrong[0]}] is no message: send a dict with role and content")
+    return tuple(message_of(dict(one), f"messages[{n}]") for n, one in enumerate(given))
 
 
 def message_of(given: dict[str, Any], where: str) -> Message:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from agentrl.endpoint.chat import messages_of
 from agentrl.endpoint.tokens import Tokens
-from agentrl.endpoint.wire import Answer, Ask
+from agentrl.endpoint.wire import POLICY, Answer, Ask
 from agentrl.types import Message, text_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-POLICY = "policy"
-"""Name of the model that is trained, on the endpoint of an episode."""
 
 
 class Responder(Protocol):
@@ -62,11 +60,12 @@ class Model:
     async def ask(self, messages: str | Sequence[Message], agent: str = "") -> str:
         """Return the policy's reply to a prompt or a conversation, without HTTP; its tokens belong to `agent`.
 
-        Raises RequestError at the limits of the episode, which ends then if `play` lets it pass.
+        Raises RequestError for what is no text, and at the limits of the episode, which ends then if `play` lets it
+        pass.
         """
         assert self._session is not None, "the endpoint of a run sets it"
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else messages
-        answer = await self._session.answer(Ask(tuple(asked), agent=agent))
+        answer = await self._session.answer(Ask(messages_of(asked), agent=agent))
         await self._session.deliver(answer)
         return text_of(answer.message)
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, NoReturn
 import msgspec
 
 from agentrl.endpoint.conversations import Conversations
-from agentrl.endpoint.model import POLICY
-from agentrl.endpoint.wire import Answer, Ask, refused
+from agentrl.endpoint.wire import POLICY, Answer, Ask, refused
 from agentrl.serving import RequestError, Response
 
 MASKED = "a mask would sample from another distribution than the policy that is trained"

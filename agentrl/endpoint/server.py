@@ -29,11 +29,11 @@ from agentrl.endpoint.calls import Calls
 from agentrl.endpoint.chat import ChatRequest
 from agentrl.endpoint.conversations import Conversations
 from agentrl.endpoint.generate import GenerateRequest
-from agentrl.endpoint.model import POLICY, Model, Responder
+from agentrl.endpoint.model import Model, Responder
 from agentrl.endpoint.request import Request, invalid
 from agentrl.endpoint.responses import ResponsesRequest
 from agentrl.endpoint.tokens import Tokens
-from agentrl.endpoint.wire import Answer, Ask, refused
+from agentrl.endpoint.wire import POLICY, Answer, Ask, refused
 from agentrl.errors import ConfigError
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
 from agentrl.serving.body import decoded
@@ -77,6 +77,7 @@ class Endpoint:
         self._resources = AsyncExitStack()
         self._starting = asyncio.Lock()
         self._url = ""
+        self._home: asyncio.AbstractEventLoop | None = None
         self._client: AsyncOpenAI | None = None
 
     @asynccontextmanager
@@ -105,17 +106,20 @@ class Endpoint:
                 port = await self._resources.enter_async_context(server.listening())
                 if "openai" not in sys.modules and find_spec("openai"):
                     await asyncio.to_thread(_load_client)  # seconds, in which the event loop goes on
+                self._home = asyncio.get_running_loop()
                 self._url = f"http://127.0.0.1:{port}/v1"
 
     def _connect(self, token: str) -> AsyncOpenAI:
         if self._client is None:
             if not find_spec("openai"):
                 raise ConfigError("`Model.client` needs the package openai: pip install openai")
-            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+            from openai import AsyncOpenAI
 
-            # No proxy of the machine has a way to this process, and the loopback needs no certificates.
-            direct = DefaultAsyncHttpxClient(trust_env=False, verify=False)
-            self._client = AsyncOpenAI(base_url=self._url, api_key=POLICY, http_client=direct, timeout=CLIENT_S)
+            from agentrl.endpoint.http_client import http_client
+
+            assert self._home is not None, "the endpoint has started"
+            client = http_client(self._home)
+            self._client = AsyncOpenAI(base_url=self._url, api_key=POLICY, http_client=client, timeout=CLIENT_S)
             self._resources.push_async_callback(self._client.close)
         return self._client.with_options(api_key=token)
 

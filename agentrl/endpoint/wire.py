@@ -14,6 +14,9 @@ from typing import Any
 from agentrl.serving import RequestError
 from agentrl.types import Message, TokenIds, ToolSpec, text_of
 
+POLICY = "policy"
+"""Name of the model that is trained, on the endpoint of an episode."""
+
 Key = bytes
 """Digest of the meaning of a conversation."""
 

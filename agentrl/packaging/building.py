@@ -45,6 +45,11 @@ def check_uploader() -> None:
         raise ConfigError("--upload needs a package: pip install twine, or leave it out to build only")
 
 
+def check_package(folder: Path) -> None:
+    """Raise ConfigError if a folder has no pyproject.toml that can be read."""
+    _backend(folder)
+
+
 def _backend(folder: Path) -> str:
     try:
         tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))

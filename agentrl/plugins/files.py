@@ -181,7 +181,7 @@ def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") ->
         return cast("type[T]", concrete[0])
     if concrete:
         several = sorted(value.__name__ for value in concrete)
-        raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path.name}:{several[0]}")
+        raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path}:{several[0]}")
     abstract = "; ".join(f"{name} lacks {missing(value)}" for value, name in own.items()) or "none"
     other = kind.derived_from and f", or {kind.derived_from}"
     wanted = f"an {kind.public} subclass with {missing(kind.base)}{other}"

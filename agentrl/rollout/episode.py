@@ -221,7 +221,7 @@ class EpisodeRunner:
             self._enter(Phase.GENERATE)
             raise session.failure or EngineError("the engine failed")
         if self._turns == 0 and not ending.error:
-            return replace(ending, error=f"{driver.name}.play ended without a call to the model")
+            return replace(ending, error=f"{driver.name}.play ended without a call to the model: await one of `model`")
         return ending
 
     def _tokens(self, session: Session) -> Tokens:

@@ -102,6 +102,7 @@ class Session(Responder):
     ) -> None:
         self._renderer, self._recorder, self._budget = renderer, recorder, budget
         self._generate, self._take, self._roles = generate, take, roles
+        self._home = asyncio.get_running_loop()
         self._nodes: dict[Key, Node] = {}
         self._sampling: list[asyncio.Task[Any]] = []
         self._answered: dict[str, Call] = {}
@@ -146,7 +147,13 @@ class Session(Responder):
 
     async def answer(self, ask: Ask) -> Answer:
         """Answer a call; see `agentrl.endpoint.Responder`."""
-        return await self._under_way(self._answered_by, ask)
+        return await self._at_home(self._under_way(self._answered_by, ask))
+
+    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work in the loop of the episode: a plain `play` runs in a thread, where it may begin another."""
+        if asyncio.get_running_loop() is self._home:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
     async def _under_way(self, work: Callable[[Ask], Coroutine[Any, Any, T]], ask: Ask) -> T:
         """Await work that the end of the episode cancels."""
@@ -199,6 +206,9 @@ class Session(Responder):
 
         What has begun is ended, turn rewards included, though the client has gone.
         """
+        await self._at_home(self._deliver(answer))
+
+    async def _deliver(self, answer: Answer) -> None:
         if answer.id not in self._deliveries:
             call = self._answered.pop(answer.id, None)
             if call is None:
@@ -229,7 +239,7 @@ class Session(Responder):
         if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
             raise refused("invalid_request_error", f"stop is {stop!r}: give a list of texts that are not empty")
         ask = Ask((), max_tokens=most, stop=tuple(stop), ids=prompt)
-        call = await self._under_way(self._sample, ask)
+        call = await self._at_home(self._under_way(self._sample, ask))
         await self.deliver(call.answer)
         return call.completion
 

@@ -81,7 +81,8 @@ async def closing(run: Session) -> AsyncIterator[None]:
 def _ended(reason: BaseException, folder: RunFolder) -> str:
     """Return why a run ended and how to resume it, said once."""
     hint = f"agentrl resume {folder.path}"
-    return str(reason) if hint in str(reason) else f"{str(reason).rstrip('.')}; go on with `{hint}`"
+    why = str(reason) or "the run was stopped"  # before anything that it could name
+    return why if hint in why else f"{why.rstrip('.')}; go on with `{hint}`"
 
 
 async def run_evaluation(

@@ -162,7 +162,8 @@ class Session:
             await self._socket.close()
         finally:
             self._socket.transport.abort()
-            if self._has_begun and WAITING:
+            has_ended, self._has_begun = self._has_begun, False  # it may be closed again
+            if has_ended and WAITING:
                 first = WAITING.popleft()
                 first.get_loop().call_soon_threadsafe(first.cancel)
 

@@ -107,7 +107,9 @@ class EnvDriver:
             self._stepping = Stepping(self.play, self.roles)
             self._call = await self._stepping.first()
             if self._call is None:
-                raise EnvError(f"{type(self.env).__name__}.play ended without a call to the model")
+                raise EnvError(
+                    f"{type(self.env).__name__}.play ended without a call to the model: await one of `model`"
+                )
             ctx.messages = self._call.new
             return Start(ctx.messages, self._call.ask.tools)
         name = f"{type(self.env).__name__}.setup"

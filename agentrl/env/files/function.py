@@ -22,7 +22,7 @@ class FunctionEnv(RowsEnv):
     _agent: ClassVar[Callable[..., Any]]
 
     def play(self, task: Task, ctx: Context, model: Model) -> object:
-        """Run the agent, which may be async or plain."""
+        """Run the agent in a thread; what it returns may have to be awaited."""
         return self._agent(task, ctx, model)
 
     def score(self, ctx: Context) -> list[Signal]:
@@ -34,6 +34,14 @@ class FunctionEnv(RowsEnv):
             return signals(result, "reward", where)
         extra = {name: value for name, value in result.items() if name != "reward"}
         return [*signals({"reward": result.get("reward")}, "reward", where), *_recorded(extra)]
+
+
+class CoroutineEnv(FunctionEnv):
+    """The same with an agent that is async: nothing is begun that is not awaited, whenever an episode ends."""
+
+    async def play(self, task: Task, ctx: Context, model: Model) -> object:
+        """Run the agent."""
+        return await self._agent(task, ctx, model)
 
 
 def _recorded(values: Mapping[str, Any]) -> list[Signal]:

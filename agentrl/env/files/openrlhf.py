@@ -65,7 +65,7 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
         ranges: list[tuple[int, int]] = []
         result: dict[str, Any] = {}
         reward = 0.0
-        while not result.get("done") and len(tokens) < max_length:
+        while not result.get("done") and (not ranges or len(tokens) < max_length):  # the engine refuses a long prompt
             params.max_tokens = max_length - len(tokens)
             output = (await llm_engine.generate(tokens, deepcopy(params))).outputs[0]
             ranges.append((len(tokens), len(tokens) + len(output.token_ids)))

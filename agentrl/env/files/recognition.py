@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from agentrl.env.base import Env
 from agentrl.env.files.executor import ExecutorEnv
-from agentrl.env.files.function import FunctionEnv
+from agentrl.env.files.function import CoroutineEnv, FunctionEnv
 from agentrl.env.files.openrlhf import MultiTurnAgentExecutor
 from agentrl.env.files.results import PAGE
 from agentrl.env.files.reward_function import RewardFunctionEnv
@@ -49,7 +49,8 @@ def _made(module: ModuleType, name: str) -> type[Env] | None:
         return _bound(module, ExecutorEnv, name, _make=staticmethod(partial(MultiTurnAgentExecutor, value)))
     if inspect.isfunction(value) and (name == "agent" or _names(value) == AGENT):
         _check_call(where, value, *AGENT)
-        return _bound(module, FunctionEnv, name, _agent=staticmethod(value))
+        base = CoroutineEnv if inspect.iscoroutinefunction(value) else FunctionEnv
+        return _bound(module, base, name, _agent=staticmethod(value))
     if _is_called(value) and (name == "reward_func" or _names(value) == REWARD_FUNC):
         if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
             raise ConfigError(f"{where} is async, but it is called without await: write def {name} ({PAGE})")

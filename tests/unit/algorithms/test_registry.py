@@ -123,7 +123,7 @@ class Mine(GRPO):
             "from agentrl.algorithms import GRPO\n",
             r"must define an agentrl\.algorithms\.Algorithm subclass with credit; .*none",
         ),
-        (FILE + FILE.replace("Mine", "Other"), r"defines Mine, Other: name one of them, as in bad\.py:Mine"),
+        (FILE + FILE.replace("Mine", "Other"), r"defines Mine, Other: name one of them, as in .*bad\.py:Mine"),
         (FILE.replace("def credit", "def credits"), r"found: Mine lacks credit"),
         (FILE.replace("Config(AlgorithmConfig)", "Config"), r"Mine: Config must derive from .*AlgorithmConfig"),
         (FILE.replace("bonus: float = 0.5", "name: str = ''"), r"Mine: Config\.name cannot be set"),

@@ -126,6 +126,13 @@ def values(trajectory: Trajectory) -> dict[str, Any]:
     return {signal.name: signal.value for signal in trajectory.signals}
 
 
+async def test_a_prompt_that_is_too_long_is_told_as_such(folder: Path) -> None:
+    code = MULTI.replace('states["observation"] +', 'states["observation"] * 2000 +')
+    trajectory, heard = await run(folder, code, "four")
+    assert (trajectory.stop_reason, heard.calls) == (StopReason.CONTEXT_OVERFLOW, [])
+    assert "maximum context length is 4000 tokens" in trajectory.error
+
+
 async def test_the_engine_of_another_episode_is_refused_by_name(folder: Path) -> None:
     kept = "self.kept = getattr(self, 'kept', llm_engine)\n        output = (await self.kept.generate"
     code = EXECUTOR.replace("CHANGE", "pass").replace("output = (await llm_engine.generate", kept)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -48,6 +48,50 @@ async def over_http(client: Client) -> None:
 
 async def by_ask(client: Client) -> None:
     await client.model.ask("two")
+
+
+async def by_client(client: Client) -> None:
+    await client.model.client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "two"}])
+
+
+async def by_stream(client: Client) -> None:
+    messages: list[Any] = [{"role": "user", "content": "two"}]
+    chunks = await client.model.client.chat.completions.create(model="policy", messages=messages, stream=True)
+    assert [chunk async for chunk in chunks]
+
+
+async def by_tokens(client: Client) -> None:
+    await client.model.tokens.generate([5, 6])
+
+
+@pytest.mark.parametrize("ask", [by_ask, by_client, by_stream, by_tokens])
+async def test_an_agent_may_call_from_a_loop_of_its_own(ask: Callable[[Client], Awaitable[None]]) -> None:
+    async def agent(client: Client) -> None:
+        for _ in range(3):
+            await asyncio.to_thread(asyncio.run, cast("Any", ask(client)))
+            await ask(client)  # what the other loop left does not break this one
+
+    if ask in (by_client, by_stream):
+        pytest.importorskip("openai")
+    trajectory, heard = await play(agent, ["four", "five", "six"] * 2)
+    check_law_1(trajectory, heard.calls)
+    assert (trajectory.error, trajectory.turns) == ("", 6)
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [([], "messages is empty"), ([{"role": "bogus", "content": "a"}], "unknown role 'bogus'"), ([{}], "unknown role"),
+     ([user("a"), "b"], r"messages\[1\] is no message"),
+     ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}], "takes text")],
+)  # fmt: skip
+async def test_what_is_no_conversation_is_refused_by_ask(messages: list[Any], says: str) -> None:
+    async def agent(client: Client) -> None:
+        with pytest.raises(RequestError, match=says):
+            await client.model.ask(messages)
+        await client.model.ask("two")
+
+    trajectory, _ = await play(agent, ["four"])
+    assert (trajectory.error, trajectory.turns) == ("", 1)
 
 
 @pytest.mark.parametrize("ask", [over_http, by_ask])
