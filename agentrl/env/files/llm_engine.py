@@ -10,7 +10,7 @@ from operator import index
 from typing import Any
 
 from agentrl.endpoint import Tokens
-from agentrl.env.files.results import PAGE
+from agentrl.env.files.results import PAGE, is_given
 from agentrl.env.messages import short
 from agentrl.errors import EnvError
 from agentrl.types import Completion
@@ -89,7 +89,7 @@ class LLMEngine:
                 "server: `async def agent(task, ctx, model)` has a server of the OpenAI API at model.base_url "
                 f"({PAGE})"
             )
-        if multi_modal_data:
+        if is_given(multi_modal_data):
             raise EnvError("llm_engine.generate got multi_modal_data: the policy reads text only")
         check_params(sampling_params, self.tokens.temperature)
         ids, most = self._ids(prompt_token_ids), getattr(sampling_params, "max_tokens", None)

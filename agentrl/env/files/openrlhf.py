@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any
 
-from agentrl.env.files.results import PAGE, fault, number, returned
+from agentrl.env.files.results import PAGE, fault, is_given, number, returned
 from agentrl.env.messages import short
 from agentrl.errors import ConfigError, EnvError
 
@@ -64,18 +64,18 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
         tokens: list[int] = list(hf_tokenizer.encode(text, add_special_tokens=False))
         ranges: list[tuple[int, int]] = []
         result: dict[str, Any] = {}
-        reward = 0.0
-        while not result.get("done") and (not ranges or len(tokens) < max_length):  # the engine refuses a long prompt
+        reward, is_done = 0.0, False
+        while not is_done and (not ranges or len(tokens) < max_length):  # the engine refuses a long prompt
             params.max_tokens = max_length - len(tokens)
             output = (await llm_engine.generate(tokens, deepcopy(params))).outputs[0]
             ranges.append((len(tokens), len(tokens) + len(output.token_ids)))
             states = {"observation_text": text, "action_text": output.text, "label": label, "sampling_params": params}
             result = await returned(instance.step(states), f"{name}.step", *STEP)
-            feedback = checked(result, f"{name}.step")
-            reward += number(result["rewards"])
+            feedback, params = checked(result, params, f"{name}.step")
+            reward += float(number(result["rewards"]))
+            is_done = bool(number(result["done"]))
             text += output.text + feedback
             tokens += [*output.token_ids, *hf_tokenizer.encode(feedback, add_special_tokens=False)]
-            params = result.get("sampling_params") or params
         return {
             "prompt": prompt,
             "label": label,
@@ -83,17 +83,25 @@ class MultiTurnAgentExecutor(AgentExecutorBase):
             "scores": result.get("scores", reward),
             "observation_tokens": tokens,
             "action_ranges": ranges,
-            "extra_logs": result.get("extra_logs") or {},
+            "extra_logs": result.get("extra_logs", {}),
         }
 
 
-def checked(result: dict[str, Any], where: str) -> str:
-    """Return the feedback of a step. Raises EnvError for what is no text, what is not one reward, and for images."""
-    if result.get("environment_images"):
+def checked(result: dict[str, Any], params: Any, where: str) -> tuple[str, Any]:
+    """Return the feedback of a step, and the sampling parameters of the next one, by default `params`.
+
+    Raises EnvError for what is no text, no such parameters, not one reward or not one `done`, and for images.
+    """
+    if is_given(result.get("environment_images")):
         raise EnvError(f"{where} returned environment_images: the policy reads text only ({PAGE})")
     if wrong := fault(result["rewards"]):
         raise EnvError(f"{where} returned 'rewards' that {wrong} ({PAGE})")
-    return text_of(result, "environment_feedback", where)
+    if isinstance(done := number(result["done"]), list | tuple):
+        raise EnvError(f"{where} returned 'done' {short(done)}; return True or False ({PAGE})")
+    given = result.get("sampling_params")
+    if given is not None and not hasattr(given, "max_tokens"):
+        raise EnvError(f"{where} returned 'sampling_params' {short(given)}; return those of `states` ({PAGE})")
+    return text_of(result, "environment_feedback", where), params if given is None else given
 
 
 def text_of(result: dict[str, Any], key: str, where: str) -> str:

@@ -46,7 +46,18 @@ def fault(value: Any) -> str:
         return "is None: there is no reward"
     if isinstance(found, list | tuple) and len(found) != 1:
         return f"is {short(found)}: {len(found)} rewards for 1 answer"
-    return "" if hasattr(found, "__float__") else f"is {short(found)}, which is not a number"
+    if not hasattr(found, "__float__"):
+        return f"is {short(found)}, which is not a number"
+    try:
+        float(found)
+    except OverflowError:
+        return f"is {short(found)}, which is larger than any float"
+    return ""
+
+
+def is_given(value: Any) -> bool:
+    """Return whether a value holds anything; a tensor or array does if it has elements."""
+    return bool(value.numel() if hasattr(value, "numel") else getattr(value, "size", value))
 
 
 def signals(result: Any, key: str, where: str) -> list[Signal]:

@@ -207,6 +207,11 @@ async def test_what_a_run_cannot_do_is_refused_by_name(folder: Path, change: str
         ("torch.tensor(1.0 if right else -0.25)", "torch.ones(2)", "[1.0, 1.0]: 2 rewards for 1 answer"),
         ("torch.tensor(1.0 if right else -0.25)", "'high'", "'high', which is not a number"),
         ("torch.tensor(1.0 if right else -0.25)", "None", "Quiz.step returned 'rewards' that is None"),
+        ("torch.tensor(1.0 if right else -0.25)", "10**400", "which is larger than any float"),
+        ('"done": right', '"done": torch.tensor([True, False])', "Quiz.step returned 'done' [True, False]"),
+        ('"done": right', '"done": torch.tensor([])', "Quiz.step returned 'done' []"),
+        ('"done": right', '"done": right, "environment_images": torch.zeros(3)', "the policy reads text only"),
+        ('states["sampling_params"]', '{"max_tokens": 1}', "Quiz.step returned 'sampling_params' {'max_tokens': 1}"),
     ],
 )
 async def test_what_an_instance_returns_is_checked_by_name(folder: Path, change: str, instead: str, error: str) -> None:
