@@ -42,7 +42,8 @@ def tables(value: Any) -> Sequence[Any]:
 
 def _split(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the table of each environment that `name` lists; the keys of one of them are under its name."""
-    named = listed(str(table.get("name", "")))
+    name = table.get("name", "")
+    named = listed(name) if isinstance(name, str) else []
     if len(named) < 2:
         yield table
         return

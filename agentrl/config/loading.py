@@ -162,7 +162,7 @@ def _from_argument(key: str, value: Any, source: str) -> Setting:
 def of_file(path: Path) -> Iterator[Setting]:
     """Settings from a TOML file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         tree = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None

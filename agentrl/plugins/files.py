@@ -182,10 +182,24 @@ def class_in(kind: Kind[T], module: ModuleType, path: Path, chosen: str = "") ->
     if concrete:
         several = sorted(value.__name__ for value in concrete)
         raise ConfigError(f"{path} defines {', '.join(several)}: name one of them, as in {path}:{several[0]}")
-    abstract = "; ".join(f"{name} lacks {missing(value)}" for value, name in own.items()) or "none"
+    lacks_base = [f"{name}, which does not derive from {kind.public}" for name in _look_alikes(kind, module)]
+    abstract = "; ".join([*(f"{name} lacks {missing(value)}" for value, name in own.items()), *lacks_base]) or "none"
     other = kind.derived_from and f", or {kind.derived_from}"
     wanted = f"an {kind.public} subclass with {missing(kind.base)}{other}"
     raise ConfigError(f"{path} must define {wanted}; found: {abstract}")
+
+
+def _look_alikes(kind: Kind[Any], module: ModuleType) -> list[str]:
+    """Return the classes of a module that have the methods of the kind without being of it."""
+    defined = {
+        name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    }
+    kinds = {
+        name: value for name, value in defined.items() if isinstance(value, type) and not issubclass(value, kind.base)
+    }
+    return [
+        name for name, value in kinds.items() if all(hasattr(value, each) for each in kind.base.__abstractmethods__)
+    ]
 
 
 def missing(abstract: ABCMeta) -> str:

@@ -127,6 +127,7 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("steps = \n", "is not valid TOML: Invalid value (at line 1"),
         ("learner = 3\n", "is a section, not a key"),
         ("steps = 2024-01-01\n", "steps must be an integer"),
+        ("[env]\nname = ['math', 'guess']\n", "env.name must be a string"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_name(toml: Path, text: str, words: str) -> None:
@@ -134,6 +135,11 @@ def test_a_broken_file_is_refused_with_its_name(toml: Path, text: str, words: st
     message = refusal(toml)
     assert words in message
     assert str(toml) in message
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(toml: Path) -> None:
+    toml.write_text("steps = 3\n", encoding="utf-8-sig")
+    assert load(toml, of_arguments({})).steps == 3
 
 
 def test_a_path_of_another_type_is_refused() -> None:

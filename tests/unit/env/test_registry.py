@@ -175,6 +175,10 @@ def test_a_folder_that_announces_one_class_twice_has_one_class(tmp_path: Path) -
         ("raise SystemExit(3)\n", r"bad\.py:1"),
         ("x = 1\n", r"must define an agentrl\.env\.Env subclass.*found: none"),
         (FILE + FILE.replace("Mine", "Other"), r"defines Mine, Other: name one of them, as in .*bad\.py:Mine"),
+        (
+            "class Bare:\n    def tasks(self, split): ...\n    def setup(self, task, ctx): ...\n",
+            r"found: Bare, which does not derive from agentrl\.env\.Env",
+        ),
         ("from agentrl.env import Env\nclass Half(Env): ...\n", r"found: Half lacks setup and tasks"),
     ],
 )

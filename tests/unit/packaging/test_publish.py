@@ -18,6 +18,13 @@ from agentrl.packaging.building import build, upload
 from agentrl.packaging.scaffold import PackageName, write_package
 
 
+def test_a_file_is_refused_before_it_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sums.py").write_text("1 / 0\n")
+    assert main(["env", "publish", str(tmp_path / "sums.py")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "sums.py has no usable pyproject.toml" in err) == ("", True)
+
+
 @pytest.mark.timeout(200)
 def test_the_files_hold_the_package_and_nothing_of_an_older_build(tmp_path: Path) -> None:
     write_package(PackageName("ada", "published"), "dataset", tmp_path / "published")
