@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+import re2
 
 from agentrl_reasoning_gym.library import Entry, dataset, module_of
 
@@ -15,7 +16,7 @@ LITERAL = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
 SYMBOLIC = ("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration")
 """Their scorers call `sympy.parse_expr` on the answer, which executes it: they run in a sandbox."""
 LONGEST = 20_000
-NO_NUMBER = re.compile(r"(?<![a-z])(nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
+NO_NUMBER = re2.compile(r"(?i)(?:^|[^a-z])(?:nan|inf|infinity)j?(?:[^a-z]|$)")
 
 
 def is_answer(text: str | None, entry: Entry) -> bool:

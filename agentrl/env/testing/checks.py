@@ -274,7 +274,8 @@ async def interleave(episodes: Sequence[AsyncIterator[Any]]) -> list[list[Any]]:
     finally:
         for step in steps:
             step.cancel()
-        await asyncio.gather(*steps, return_exceptions=True)
+        if steps:
+            await asyncio.wait(steps)
     return [items[:-1] for items in received]
 
 
