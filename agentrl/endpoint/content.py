@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from agentrl.endpoint.wire import refused
-from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_unicode, is_unicode
+from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_unicode
 
 TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts with text, and the key of the text."""
@@ -52,8 +52,6 @@ def _arguments(given: Any) -> dict[str, Any] | str:
         return given
     try:
         value = json.loads(given or "{}")
-        if not is_unicode(written_text := json.dumps(value, ensure_ascii=False)):
-            value = json.loads(as_unicode(written_text))
     except (TypeError, ValueError, RecursionError):
-        return as_unicode(str(given))
-    return value if isinstance(value, dict) else as_unicode(str(given))
+        return str(given)
+    return value if isinstance(value, dict) else str(given)

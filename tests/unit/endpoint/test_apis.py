@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from agentrl.endpoint import content
 from agentrl.types import Message, StopReason, Trajectory
 from tests.unit.endpoint.speakers import NAMES, SPEAKERS, Caller, Chat, Responses, Speaker, result, user
 from tests.unit.rollout import agents
@@ -380,11 +379,6 @@ async def test_a_form_of_the_answer_of_a_role_is_refused_without_a_word_about_tr
     assert (trajectory.error, trajectory.turns) == ("", 1)
 
 
-def test_half_a_surrogate_pair_in_the_arguments_of_a_call_is_a_question_mark() -> None:
-    call = content.call({"name": "a", "arguments": '{"a": "\\ud800", "b": [{"\\ud800": 1}]}'}, "1", "messages[0]")
-    assert call["function"]["arguments"] == {"a": "?", "b": [{"?": 1}]}
-
-
 @each_api
 async def test_half_a_surrogate_pair_in_a_request_is_a_question_mark(speaker: Speaker) -> None:
     async def halved(caller: Caller) -> None:
@@ -404,8 +398,8 @@ async def test_half_a_surrogate_pair_in_a_request_is_a_question_mark(speaker: Sp
 async def test_content_other_than_text_and_no_content_are_refused(speaker: Speaker) -> None:
     async def wrong(caller: Caller) -> None:
         (key,) = speaker.body([]).keys() - {"tools"}
-        for wrong_content in ([], [IMAGE], [{"role": "alien", "content": "hi"}]):
-            response = await caller.post({key: wrong_content})
+        for content in ([], [IMAGE], [{"role": "alien", "content": "hi"}]):
+            response = await caller.post({key: content})
             assert response.status_code == 400, response.text
             assert speaker.error(response.json())["message"].startswith(key)
         await caller.ask(user("hi"))

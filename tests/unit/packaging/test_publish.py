@@ -111,6 +111,7 @@ def test_an_upload_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_to_upload_is_quoted_for_a_shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(env_publish, "check_package", lambda _: None)
     monkeypatch.setattr(env_publish.env_check, "run", lambda _: 0)
     monkeypatch.setattr(env_publish, "build", lambda folder, out: [out / "a.whl"])
     assert main(["env", "publish", "/my envs/a"]) == 0
