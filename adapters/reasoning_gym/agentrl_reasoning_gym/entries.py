@@ -29,7 +29,7 @@ def generated(name: str, keys: Mapping[str, Any], seed: int, size: int, timeout_
     request = pickle.dumps((name, dict(keys), seed, size))
     with ThreadPoolExecutor() as threads:
         first, *others = threads.map(
-            lambda _: _generated(name, request, timeout_s), range(2 if name in PROGRAMS else 1)
+            lambda _: _generated(name, request, timeout_s), range(4 if name in PROGRAMS else 1)
         )
     return [entry if all(other[index] == entry for other in others) else None for index, entry in enumerate(first)]
 
