@@ -39,8 +39,9 @@ async def definition(subject: Subject) -> str:
     """Check the class itself, and that this machine can run it."""
     env = subject.make()
     driver = EnvDriver(env)
-    check_complete(driver, has_reward_models=not has_rewards(type(env)))
-    unpaid = () if has_rewards(type(env)) else (f"{type(env).__name__}: {UNPAID}",)
+    is_paid = has_rewards(type(env))
+    check_complete(driver, has_reward_models=not is_paid)
+    unpaid = () if is_paid else (f"{type(env).__name__}: {UNPAID}",)
     twice = (f"{method} is defined twice, and Python keeps the last" for method in duplicate_methods(type(env)))
     fail_if([*unpaid, *twice, *undocumented(type(env))])
     await check_offered_tools(driver, await first_task(driver, TRAIN, 0), 0)

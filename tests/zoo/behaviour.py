@@ -136,8 +136,11 @@ class Blaming(Adder):
             b: the second number
         """
         if min(a, b) < 0:
-            raise DeadlineError("the adder does not answer")
+            raise self._refusal()
         return a + b
+
+    def _refusal(self) -> Exception:
+        return DeadlineError("the adder does not answer")
 
 
 class Addressed(Blaming):
@@ -145,17 +148,8 @@ class Addressed(Blaming):
 
     caught_by = "odd-calls"
 
-    @tool
-    def add(self, a: int, b: int) -> int:
-        """Add two numbers.
-
-        Args:
-            a: the first number
-            b: the second number
-        """
-        if min(a, b) < 0:
-            raise ValueError(f"{object()} is negative")
-        return a + b
+    def _refusal(self) -> Exception:
+        return ValueError(f"{object()} is negative")
 
 
 class Credulous(Adder):

@@ -17,8 +17,8 @@ from agentrl_reasoning_gym.library import Entry
 
 SCRIPT = Path(__file__).with_name("generate.py")
 SHOWN = 500
-PROGRAMS = {"codeio"}
-"""Datasets whose entries are what programs return: a few depend on the time or on addresses of memory."""
+PROCESSES = {"codeio": 4}
+"""Processes that generate a dataset whose entries are what programs return: a few depend on time or addresses."""
 
 
 def generated(name: str, keys: Mapping[str, Any], seed: int, size: int, timeout_s: float) -> list[Entry | None]:
@@ -28,9 +28,7 @@ def generated(name: str, keys: Mapping[str, Any], seed: int, size: int, timeout_
     """
     request = pickle.dumps((name, dict(keys), seed, size))
     with ThreadPoolExecutor() as threads:
-        first, *others = threads.map(
-            lambda _: _generated(name, request, timeout_s), range(4 if name in PROGRAMS else 1)
-        )
+        first, *others = threads.map(lambda _: _generated(name, request, timeout_s), range(PROCESSES.get(name, 1)))
     return [entry if all(other[index] == entry for other in others) else None for index, entry in enumerate(first)]
 
 
