@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,14 +34,16 @@ def generated(name: str, keys: Mapping[str, Any], seed: int, size: int, timeout_
 
 
 def _generated(name: str, request: bytes, timeout_s: float) -> list[Entry]:
-    answer = subprocess.run(
-        [sys.executable, "-P", str(SCRIPT)],
-        input=request,
-        env=os.environ | {"PYTHONHASHSEED": "0"},
-        capture_output=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the programs of codeio write files
+        answer = subprocess.run(
+            [sys.executable, "-P", str(SCRIPT)],
+            input=request,
+            cwd=folder,
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
     if answer.returncode:
         raise EnvError(f"reasoning-gym cannot generate rg:{name}: {answer.stderr.decode(errors='replace')[-SHOWN:]}")
     return list(pickle.loads(answer.stdout))
