@@ -23,7 +23,7 @@ def text(content: Any, where: str) -> str:
             raise refused("invalid_request_error", f"{where} has a part of type {kind!r}: this endpoint takes text")
         if not isinstance(part, dict) or not isinstance(part.get(TEXTS[kind]), str):
             raise refused("invalid_request_error", f"{where} has a part of type {kind!r} whose text is no string")
-    return as_unicode("".join(part[TEXTS[part["type"]]] for part in parts))
+    return as_unicode("\n".join(part[TEXTS[part["type"]]] for part in parts))  # as vLLM joins them
 
 
 def call(given: Any, id: Any, where: str) -> ToolCall:  # noqa: A002 (the field's name)

@@ -49,10 +49,21 @@ class Head:
     headers: dict[str, str]
 
 
+class Reader(asyncio.StreamReader):
+    """What a client sends; `is_ended` is True as soon as it has sent its last byte, read or not."""
+
+    is_ended = False
+
+    def feed_eof(self) -> None:
+        """Note the end."""
+        self.is_ended = True
+        super().feed_eof()
+
+
 class Connection:
     """One connection of a client, which may send several requests."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._within_s = HEAD_S
@@ -101,7 +112,7 @@ class Connection:
     @property
     def is_closed(self) -> bool:
         """True if the client has closed its side or broken the connection: it sends no more, and it may be gone."""
-        return self._reader.at_eof() or self._reader.exception() is not None
+        return self._reader.is_ended or self._reader.exception() is not None
 
     async def while_open(self, answer: Coroutine[Any, Any, T]) -> T:
         """Await an answer. Cancels it, and raises ConnectionAbortedError, if the client closes its side before."""

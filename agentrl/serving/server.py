@@ -12,7 +12,7 @@ from http import HTTPStatus
 import msgspec
 
 from agentrl.errors import acatch
-from agentrl.serving.connection import JSON, Connection, Head, RequestError
+from agentrl.serving.connection import JSON, Connection, Head, Reader, RequestError
 
 _LOG = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
@@ -54,7 +54,8 @@ class HttpServer:
 
         A WebSocket ends at once.
         """
-        server = await asyncio.start_server(self._accept, host, port, backlog=1024, start_serving=False)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._protocol, host, port, backlog=1024, start_serving=False)
         try:  # a cancellation while it starts to serve would leave the socket open
             await server.start_serving()
             yield server.sockets[0].getsockname()[1]
@@ -69,12 +70,16 @@ class HttpServer:
                     task.cancel()
                 await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _protocol(self) -> asyncio.Protocol:
+        reader = Reader()
+        return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer))
+
+    def _accept(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._connected(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # `drain` waits until everything is sent
         try:
             with suppress(OSError, TimeoutError):

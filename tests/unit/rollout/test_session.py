@@ -186,14 +186,15 @@ async def test_nothing_is_sampled_or_recorded_after_play_has_returned() -> None:
     assert (len(heard.calls), trajectory.turns, trajectory.reward) == (1, 1, 1.0)
 
 
-async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_recorded() -> None:
+@pytest.mark.parametrize("ahead", [b"", b"\r\n", b"POST /v1/chat"])
+async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_recorded(ahead: bytes) -> None:
     async def agent(client: Client) -> bytes:
         await client.model.ask("one")
         where = urlsplit(client.model.base_url)
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         body = json.dumps({"model": "policy", "messages": [user("two")]}).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.model.api_key}\r\n"
-        writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body + ahead)
         writer.write_eof()
         answer = await reader.read()
         writer.close()
