@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -32,11 +33,15 @@ from agentrl.report.words import (
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 96
+QUIET_S = 20.0
+"""Seconds in one phase after which a line says so where nothing is redrawn, and again each time they have doubled."""
 
 
 @dataclass
 class TerminalView:
     """Shows a run of `steps` steps: a panel redrawn in place below its lines in a terminal, lines only elsewhere.
+
+    Elsewhere, a line also names a phase that takes long, so that a run that works never looks like one that hangs.
 
     `timer` knows the current phase. Calls are cheap and safe in any order after `start`; `close` restores the terminal
     and is idempotent.
@@ -46,6 +51,7 @@ class TerminalView:
     console: Console = field(default_factory=Console)
     timer: PhaseTimer = field(default_factory=PhaseTimer)
     _live: Live | None = field(init=False, default=None)
+    _closed: threading.Event = field(init=False, default_factory=threading.Event)
     _records: deque[StepRecord] = field(init=False, default_factory=lambda: deque(maxlen=64))
     _evaluations: list[EvaluationRecord] = field(init=False, default_factory=list)
 
@@ -55,6 +61,12 @@ class TerminalView:
         if self.console.is_terminal:
             self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
+        else:
+            self.name_long_phases()
+
+    def name_long_phases(self) -> None:
+        """Print a line for each phase that takes long, until `close`."""
+        threading.Thread(target=self._name_long_phases, daemon=True).start()
 
     def step(self, record: StepRecord) -> None:
         """Show a finished step."""
@@ -73,6 +85,7 @@ class TerminalView:
 
     def close(self, summary: Summary | None = None, folder: RunFolder | None = None) -> None:
         """Stop drawing; with a summary, print its closing lines."""
+        self._closed.set()
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -90,6 +103,15 @@ class TerminalView:
 
     def _line(self, text: str) -> None:
         self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def _name_long_phases(self) -> None:
+        since, next_s = self.timer.since, QUIET_S
+        while not self._closed.wait(QUIET_S / 10):
+            if since != self.timer.since:
+                since, next_s = self.timer.since, QUIET_S
+            if (now_s := self.timer.seconds_in_phase()) >= next_s:
+                next_s = 2 * now_s
+                self._line(f"still in the phase {self.timer.current} · {duration(now_s)}")
 
     def _left_words(self) -> str:
         left = self.left_s()

@@ -93,6 +93,7 @@ async def run_evaluation(
     timer.parts["program"] = timer.seconds_in_phase()
     names = ", ".join(env.name for env in config.env)
     view.note(f"Evaluating {config.model.name or inputs.model} in {names}; the run's folder is {folder.path}.")
+    view.name_long_phases()
     try:
         with stop.on_signals():
             record = await _evaluated(config, inputs, folder, stop, view, split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps, step_scalars
 from agentrl.records.folder import RunFolder
-from agentrl.report import summary
+from agentrl.report import summary, terminal
 from agentrl.report.curves import learning
 from agentrl.report.terminal import TerminalView, sparkline
 from agentrl.report.words import step_words
@@ -52,6 +53,24 @@ def test_without_a_terminal_each_step_is_one_plain_line(run: RunFolder) -> None:
     assert any(line.startswith("evaluation after step 12 · pass@1 0.") for line in lines)
     assert "\x1b" not in text()
     assert "conservation law" in text()
+
+
+def test_a_phase_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "QUIET_S", 0.01)
+    said = threading.Event()
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            said.set() if "still in the phase evaluate · " in text else None
+            return super().write(text)
+
+    shown = TerminalView(12, Console(file=Out(), width=120))
+    shown.start("A run.")
+    shown.timer.enter("evaluate")
+    try:
+        assert said.wait(20)
+    finally:
+        shown.close()
 
 
 def test_what_runs_is_a_line_of_its_own_however_long_its_folder(tmp_path: Path) -> None:
