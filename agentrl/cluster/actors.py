@@ -12,7 +12,7 @@ from pathlib import Path
 from agentrl.cluster.engines import Engines
 from agentrl.cluster.learners import Learners
 from agentrl.cluster.leftovers import clean_host, scratch_of
-from agentrl.cluster.placement import Placement
+from agentrl.cluster.placement import Placement, learner_only
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.relay import HostAgents
@@ -89,8 +89,7 @@ async def learner_ranks(
     config: Config, model: Path, folder: RunFolder, stop: Stop, timer: PhaseTimer
 ) -> AsyncIterator[Learners]:
     """Start the learner ranks alone, which score too; on exit every process has ended."""
-    scorers = config.scorers.model_copy(update={"placement": "colocate"})
-    config = config.model_copy(update={"scorers": scorers})
+    config = learner_only(config)
     placement = Placement(config)
     nodes = {key: name for key, name in placement.nodes.items() if key in ("learner.nodes", "critic.nodes")}
     cluster = Cluster(f"agentrl-{folder.path.name}", ProcessRegistry(folder.path), placement.bundles, nodes)

@@ -136,5 +136,16 @@ class Placement:
             yield ("reward", index), _on(config.reward.nodes, config.reward.gpus)
 
 
+def learner_only(config: Config) -> Config:
+    """Return the configuration of a run whose only processes are its learner ranks, which score too."""
+    keys: dict[str, dict[str, object]] = {
+        "engine": {"placement": "separate", "count": 0},
+        "scorers": {"placement": "colocate"},
+        "reward": {"models": ()},
+    }
+    sections = {name: getattr(config, name).model_copy(update=section) for name, section in keys.items()}
+    return config.model_copy(update={**sections, "env": ()})
+
+
 def _on(nodes: str, gpus: float) -> Bundle:
     return {"GPU": gpus} | ({nodes: ON_NODE} if nodes else {})

@@ -22,12 +22,12 @@ NO_NUMBER = re2.compile(r"(?i)(?:^|[^a-z])(?:nan|inf|infinity)j?(?:[^a-z]|$)")
 def is_answer(text: str | None, entry: Entry) -> bool:
     """Return whether there is anything to score.
 
-    Not so: no text, one that is too long, and a NaN or infinity that the right answer has not, as every comparison with
-    NaN is false and `min(1.0, nan)` is 1.
+    Not so: no text, one that is longer than `LONGEST` and than twice the right answer, and a NaN or infinity that the
+    right answer has not, as every comparison with NaN is false and `min(1.0, nan)` is 1.
     """
-    if text is None or len(text) > LONGEST:
-        return False
     right = str(entry["answer"])
+    if text is None or len(text) > max(LONGEST, 2 * len(right)):
+        return False
     return bool(text.strip() or not right.strip()) and not (NO_NUMBER.search(text) and not NO_NUMBER.search(right))
 
 

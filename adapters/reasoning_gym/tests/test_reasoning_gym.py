@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'reasoning-gym>=0.1.25'")
 
 from agentrl_reasoning_gym.entries import generated, tasks_of
-from agentrl_reasoning_gym.library import NAMES, dataset
+from agentrl_reasoning_gym.library import NAMES, Entry, dataset
 from agentrl_reasoning_gym.sandboxed import SandboxedScorer
-from agentrl_reasoning_gym.scoring import LONGEST, SYMBOLIC, Scorer
+from agentrl_reasoning_gym.scoring import LONGEST, SYMBOLIC, Scorer, is_answer
 from agentrl_reasoning_gym.session import check
 from agentrl_sandbox import UnavailableError, describe
 
@@ -149,6 +149,12 @@ def test_programs_give_the_same_entries_in_every_process_or_none(
 def test_what_is_no_answer_gives_0(name: str, answer: str | None) -> None:
     assert [Scorer(name, {})(answer, entry) for entry in entries(name, 8)] == [0.0] * 8
     assert any(dataset(name, {}).score_answer(answer, entry) > 0 for entry in entries(name, 8))
+
+
+def test_a_right_answer_may_be_long() -> None:
+    entry = Entry(question="?", answer="7" * (LONGEST + 1), metadata={})
+    assert is_answer(entry["answer"], entry)
+    assert not is_answer(2 * entry["answer"] + "7", entry)
 
 
 @pytest.mark.parametrize("answer", [None, " ", "inf"])

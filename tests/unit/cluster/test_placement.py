@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from agentrl.cluster.placement import ON_NODE, Place, Placement
+from agentrl.cluster.placement import ON_NODE, Place, Placement, learner_only
 from agentrl.config.schema import Config
 
 SHARED: dict[str, dict[str, object]] = {"engine": {"placement": "colocate", "count": 2}, "learner": {"ranks": 2}}
@@ -99,3 +99,13 @@ def test_only_processes_that_a_run_has_ask_for_their_nodes() -> None:
     named["scorers"] |= {"placement": "separate"}
     named["reward"] |= {"models": [{"name": "helpful", "model": "./rm"}]}
     assert set(placement("cpu", **named).nodes) == {f"{name}.nodes" for name in named}
+
+
+@pytest.mark.parametrize("sections", [{}, SHARED])
+def test_ranks_alone_reserve_no_gpus_of_engines_scorers_or_roles(sections: dict[str, dict[str, object]]) -> None:
+    apart: dict[str, object] = {"placement": "separate"}
+    reward: dict[str, object] = {"models": [{"name": "good", "model": "a/b"}]}
+    config = placement(scorers=apart, critic={**apart, "ranks": 2}, reward=reward, **sections).config
+    made = Placement(learner_only(config))
+    assert made.bundles == [{"GPU": 1.0}] * (config.learner.ranks + 2)
+    assert taken(made) == dict.fromkeys(range(len(made.bundles)), 1)
