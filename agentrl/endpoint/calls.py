@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from agentrl.endpoint.model import Responder
 from agentrl.endpoint.wire import Answer, Ask
-from agentrl.serving import Head
+from agentrl.serving import Connection, Head
 
 
 @dataclass(slots=True)
 class Call:
-    """One call, and how often a client has asked for its answer again."""
+    """One call, who waits for its answer, and how often a client has asked for it again."""
 
     answer: asyncio.Task[Answer]
     retries: int = 0
     is_delivered: bool = False
-    """Whether a client has received the answer, or is about to."""
+    """Whether a client has received the answer."""
+    _clients: list[Connection] = field(default_factory=list)
+
+    @contextmanager
+    def awaited_by(self, client: Connection) -> Iterator[None]:
+        """Count a client among those who wait for the answer."""
+        self._clients.append(client)
+        try:
+            yield
+        finally:
+            self._clients.remove(client)
+
+    def is_awaited(self) -> bool:
+        """Return whether a client waits for the answer."""
+        return not all(client.is_closed for client in self._clients)
 
     @property
     def has_failed(self) -> bool:
@@ -36,12 +52,13 @@ class Calls:
     def call(self, ask: Ask, head: Head, body: bytes) -> Call:
         """Return the call of a request: an earlier one if it is a retry.
 
-        Of several equal calls, a retry is of one whose answer no client has received, with the fewest retries.
+        Of several equal calls, a retry is of one that no client waits for, whose answer none has received, with the
+        fewest retries.
         """
         equal = self._equal.setdefault(_digest(head, body), [])
         equal[:] = (call for call in equal if not call.has_failed)
         if _is_retry(head) and equal:
-            call = min(equal, key=lambda one: (one.is_delivered, one.retries))
+            call = min(equal, key=lambda one: (one.is_awaited(), one.is_delivered, one.retries))
             call.retries += 1
         else:
             call = Call(asyncio.create_task(self._responder.answer(ask)))

@@ -39,6 +39,7 @@ class ChatRequest(Request):
     functions: Any = None
     function_call: Any = None
     n: int | None = None
+    continue_final_message: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     logprobs: bool | None = None
@@ -51,6 +52,8 @@ class ChatRequest(Request):
         if self.top_logprobs:
             invalid(f"top_logprobs is {self.top_logprobs}: only the logprobs of sampled tokens are known, leave it out")
         messages = messages_of(self.messages)
+        if self.continue_final_message:
+            invalid("continue_final_message is true: the policy begins its answers itself, so end with another message")
         if self.functions or self.function_call:
             invalid("functions and function_call are older than tools, which say the same: send tools")
         for name in FORMS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from agentrl.endpoint.chat import messages_of
+from agentrl.endpoint.home import Home
 from agentrl.endpoint.tokens import Tokens
 from agentrl.endpoint.wire import POLICY, Answer, Ask
 from agentrl.types import Message, text_of
@@ -24,8 +25,11 @@ class Responder(Protocol):
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt. Raises RequestError."""
 
-    async def deliver(self, answer: Answer) -> None:
-        """Take note that a client is about to receive the answer; a retry delivers it again."""
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+        """Take note that a client is about to receive the answer; a retry delivers it again.
+
+        Returns False, and takes no note, where nobody waits for it any more when its turn has come.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Model:
     _connect: Callable[[str], AsyncOpenAI] | None = field(default=None, repr=False)
     _tokens: Tokens | None = field(default=None, repr=False)
     _session: Responder | None = field(default=None, repr=False)
+    _home: Home | None = field(default=None, repr=False)
 
     @property
     def client(self) -> AsyncOpenAI:
@@ -63,9 +68,13 @@ class Model:
         Raises RequestError for what is no text, and at the limits of the episode, which ends then if `play` lets it
         pass.
         """
-        assert self._session is not None, "the endpoint of a run sets it"
+        assert self._home is not None, "the endpoint of a run sets it"
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else messages
-        answer = await self._session.answer(Ask(messages_of(asked), agent=agent))
+        return await self._home.run(self._asked(Ask(messages_of(asked), agent=agent)))
+
+    async def _asked(self, ask: Ask) -> str:
+        assert self._session is not None, "the endpoint of a run sets it"
+        answer = await self._session.answer(ask)
         await self._session.deliver(answer)
         return text_of(answer.message)
 

@@ -29,6 +29,7 @@ from agentrl.endpoint.calls import Calls
 from agentrl.endpoint.chat import ChatRequest
 from agentrl.endpoint.conversations import Conversations
 from agentrl.endpoint.generate import GenerateRequest
+from agentrl.endpoint.home import Home
 from agentrl.endpoint.model import Model, Responder
 from agentrl.endpoint.request import Request, invalid
 from agentrl.endpoint.responses import ResponsesRequest
@@ -85,10 +86,11 @@ class Endpoint:
         """Serve an episode while the context is open."""
         await self._start()
         token = secrets.token_urlsafe(24)
-        calls = Calls(responder)
+        calls, home = Calls(responder), Home()
         self._episodes[token] = _Episode(responder, calls)
         try:
-            yield Model(self._url, token, _connect=self._connect, _tokens=tokens, _session=responder)
+            reached = home.reached(tokens) if tokens else None
+            yield Model(self._url, token, _connect=self._connect, _tokens=reached, _session=responder, _home=home)
         finally:
             del self._episodes[token]
             await calls.close()
@@ -147,12 +149,13 @@ class Endpoint:
         if request.only_counts:
             return request.write(await _counted(ask, episode.responder))
         call = episode.calls.call(ask, head, body)
-        answer = await asyncio.shield(call.answer)
-        if connection.is_closed:
+        with call.awaited_by(connection):
+            answer = await asyncio.shield(call.answer)
+            is_noted = not connection.is_closed and await episode.responder.deliver(answer, call.is_awaited)
+        if not is_noted or connection.is_closed:
             reason = "the client closed its side of the connection before it had the answer: keep it open until then"
             raise refused("connection_closed", reason)
         call.is_delivered = True
-        await episode.responder.deliver(answer)
         request.keep(ask, answer, episode.conversations)
         return request.write(answer)
 

@@ -84,11 +84,15 @@ def keys_of(ask: Ask) -> Iterator[Key]:
 def key_after(key: Key, message: Message) -> Key:
     """Return the key of a conversation with one more message.
 
-    Clients change what they send back: they serialize arguments again, strip texts, drop the reasoning, add empty
-    fields. Equal keys mean equal roles, texts without surrounding white space, and calls with equal arguments.
+    Clients change the answers that they send back: they serialize arguments again, strip texts, drop the reasoning, add
+    empty fields. Equal keys mean equal roles, names and texts, those of answers without surrounding white space, and
+    calls with equal arguments.
     """
     calls = [[call["function"]["name"], call["function"]["arguments"]] for call in message.get("tool_calls") or ()]
-    return _digest(key, [message["role"], text_of(message).strip(), calls])
+    text = text_of(message)
+    if message["role"] == "assistant":
+        return _digest(key, ["assistant", text.strip(), calls])
+    return _digest(key, [message["role"], message.get("name", ""), text])
 
 
 def refused(kind: str, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RequestError:

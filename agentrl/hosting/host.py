@@ -269,6 +269,7 @@ class Relay(Responder):
 
     def __init__(self, peer: Peer, episode: int) -> None:
         self._peer, self._episode = peer, episode
+        self._delivering = asyncio.Lock()
 
     async def answer(self, ask: Ask) -> Answer:
         """Answer a call; see `agentrl.endpoint.Responder`."""
@@ -278,6 +279,9 @@ class Relay(Responder):
         """Return the number of tokens of a request's prompt."""
         return int(await self._peer.call("count", episode=self._episode, ask=ask))
 
-    async def deliver(self, answer: Answer) -> None:
-        """Tell the worker that a client is about to receive the answer."""
-        await self._peer.call("deliver", episode=self._episode, answer=answer.id)
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+        """Tell the worker that a client is about to receive the answer, once it has taken those before."""
+        async with self._delivering:
+            if is_wanted := is_awaited():
+                await self._peer.call("deliver", episode=self._episode, answer=answer.id)
+            return is_wanted

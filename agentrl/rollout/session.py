@@ -21,6 +21,8 @@ from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 
 T = TypeVar("T")
+LONG, EMPTY = 100_000, 16
+"""Characters of a prompt that is rendered in a thread, and those that a message has without its text."""
 Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
 """Samples one completion of (prompt, max_tokens, stop, number of the call)."""
 Take = Callable[[tuple[Message, ...], Message, str, int | None], Awaitable[None]]
@@ -82,6 +84,10 @@ class Refusal:
     limit: StopReason
 
 
+class OverlongError(RequestError):
+    """A prompt that leaves no room for an answer."""
+
+
 class Session(Responder):
     """Answers the calls of one episode's agent.
 
@@ -102,11 +108,10 @@ class Session(Responder):
     ) -> None:
         self._renderer, self._recorder, self._budget = renderer, recorder, budget
         self._generate, self._take, self._roles = generate, take, roles
-        self._home = asyncio.get_running_loop()
-        self._nodes: dict[Key, Node] = {}
+        self._nodes: dict[Key, list[Node]] = {}
         self._sampling: list[asyncio.Task[Any]] = []
         self._answered: dict[str, Call] = {}
-        self._deliveries: dict[str, asyncio.Task[None]] = {}
+        self._deliveries: dict[str, asyncio.Task[bool]] = {}
         self._recording = asyncio.Lock()
         self._failing = asyncio.Event()
         self._last: Call | None = None
@@ -147,13 +152,7 @@ class Session(Responder):
 
     async def answer(self, ask: Ask) -> Answer:
         """Answer a call; see `agentrl.endpoint.Responder`."""
-        return await self._at_home(self._under_way(self._answered_by, ask))
-
-    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await work in the loop of the episode: a plain `play` runs in a thread, where it may begin another."""
-        if asyncio.get_running_loop() is self._home:
-            return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
+        return await self._under_way(self._answered_by, ask)
 
     async def _under_way(self, work: Callable[[Ask], Coroutine[Any, Any, T]], ask: Ask) -> T:
         """Await work that the end of the episode cancels."""
@@ -169,7 +168,7 @@ class Session(Responder):
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt; see `agentrl.endpoint.Responder`."""
-        prompt, _, _ = self._rendered(ask, list(keys_of(ask)))
+        prompt, _, _ = await self._rendered(ask, list(keys_of(ask)))
         return len(prompt)
 
     async def _answered_by(self, ask: Ask) -> Answer:
@@ -201,26 +200,29 @@ class Session(Responder):
         self._failing.set()
         return refused("engine_error", described(error), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def deliver(self, answer: Answer) -> None:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
         """Record the call of an answer that a client is about to receive; once, however often it is replayed.
 
-        What has begun is ended, turn rewards included, though the client has gone.
+        Calls are recorded one after another, each with its turn rewards. What has begun is ended though the client has
+        gone; see `agentrl.endpoint.Responder`.
         """
-        await self._at_home(self._deliver(answer))
-
-    async def _deliver(self, answer: Answer) -> None:
         if answer.id not in self._deliveries:
-            call = self._answered.pop(answer.id, None)
+            call = self._answered.get(answer.id)
             if call is None:
-                return
+                return True
             self._check_running()
-            self._deliveries[answer.id] = asyncio.create_task(self._delivered(call))
-        await asyncio.shield(self._deliveries[answer.id])
+            self._deliveries[answer.id] = asyncio.create_task(self._delivered(call, is_awaited))
+        return await asyncio.shield(self._deliveries[answer.id])
 
-    async def _delivered(self, call: Call) -> None:
+    async def _delivered(self, call: Call, is_awaited: Callable[[], bool]) -> bool:
         async with self._recording:
+            if not is_awaited():
+                del self._deliveries[call.answer.id]  # a retry may still come
+                return False
+            del self._answered[call.answer.id]
             if self.failure is None and (error := (await acatch(self._taken(call))).error):
                 raise self._failed(error) from error
+            return True
 
     async def _taken(self, call: Call) -> None:
         new, parent = self._record(call)
@@ -239,7 +241,7 @@ class Session(Responder):
         if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
             raise refused("invalid_request_error", f"stop is {stop!r}: give a list of texts that are not empty")
         ask = Ask((), max_tokens=most, stop=tuple(stop), ids=prompt)
-        call = await self._at_home(self._under_way(self._sample, ask))
+        call = await self._under_way(self._sample, ask)
         await self.deliver(call.answer)
         return call.completion
 
@@ -257,7 +259,7 @@ class Session(Responder):
             text = self._renderer.tokenizer.decode(added)
             return (Message(role="user", content=text),) if added else (), parent
         node = Node(branch, call.prompt, call.completion.ids, call.parsed, turn)
-        self._nodes[key_after(call.key, call.answer.message)] = node
+        self._nodes.setdefault(key_after(call.key, call.answer.message), []).append(node)
         return call.ask.messages[call.known :], None if call.parent is None else call.parent.turn
 
     def _continued(self, call: Call) -> Branch | None:
@@ -267,17 +269,18 @@ class Session(Responder):
         return call.parent.branch if call.parent is not None and call.parent.is_tip else None
 
     async def _sample(self, ask: Ask) -> Call:
-        budget, number, excuse = self._budget, self._sampled, self._excuse
-        if number >= budget.calls:
-            self._excuse = Refusal(StopReason.MAX_TURNS)
-            raise refused("max_turns", f"the episode's limit of {budget.calls} calls is reached (limits.max_turns)")
+        budget, excuse = self._budget, self._excuse
+        self._check_turns()
         keys = list(keys_of(ask))
-        prompt, parent, known = self._rendered(ask, keys)
-        room = budget.context - len(prompt)
-        if room <= 0:
+        try:
+            prompt, parent, known = await self._rendered(ask, keys)
+            if (room := budget.context - len(prompt)) <= 0:
+                raise self._overlong(f"{len(prompt)}")
+        except OverlongError:
             self._excuse = Refusal(StopReason.CONTEXT_OVERFLOW)
-            raise refused("context_length_exceeded", f"{OVERLONG.format(budget.context)}, not {len(prompt)}")
-        most = min(budget.tokens, ask.max_tokens or budget.tokens)
+            raise
+        self._check_turns()  # others may have been sampled in between
+        most, number = min(budget.tokens, ask.max_tokens or budget.tokens), self._sampled
         self._sampled += 1
         outcome = await acatch(self._generate(prompt, min(most, room), ask.stop, number))
         if outcome.error is not None:
@@ -300,19 +303,23 @@ class Session(Responder):
         self._answered[answer.id] = call
         return call
 
-    def _rendered(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
+    async def _rendered(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
         """Return the prompt, the conversation that it continues if one is known, and the number of its messages.
 
-        `keys` are those of the ask.
+        `keys` are those of the ask. A long prompt is rendered in a thread, while other episodes go on.
         """
         if ask.ids:
             self._check_ids(ask.ids)
             return ask.ids, None, 0
         self._check_length(ask)
+        is_long = _size(ask) > LONG
+        return await asyncio.to_thread(self._render, ask, keys) if is_long else self._render(ask, keys)
+
+    def _render(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
         for known in range(len(ask.messages) - 1, 0, -1):
-            node = self._nodes.get(keys[known])
-            if node is None:
+            if keys[known] not in self._nodes:
                 continue
+            node = _meant(self._nodes[keys[known]], ask.messages[known - 1])
             new = ask.messages[known:]
             added = catch(self._renderer.extend, node.prompt, node.sampled, node.parsed, new, ask.tools)
             if added.error is None and added.value is not None:
@@ -323,12 +330,20 @@ class Session(Responder):
             raise refused("invalid_request_error", f"the model's chat template: {described(first.error)}")
         return first.value, None, 0
 
+    def _check_turns(self) -> None:
+        if self._sampled >= (most := self._budget.calls):
+            self._excuse = Refusal(StopReason.MAX_TURNS)
+            raise refused("max_turns", f"the episode's limit of {most} calls is reached (limits.max_turns)")
+
     def _check_length(self, ask: Ask) -> None:
-        """Refuse text that cannot fit before it is tokenized, which may take seconds in which no other episode runs."""
+        """Refuse text that cannot fit before it is tokenized, which may take seconds."""
         size = sum(len(text_of(message)) for message in ask.messages)
         if size > self._budget.context * longest_token(self._renderer.tokenizer):
-            self._excuse = Refusal(StopReason.CONTEXT_OVERFLOW)
-            raise refused("context_length_exceeded", f"{OVERLONG.format(self._budget.context)}, not {size} characters")
+            raise self._overlong(f"{size} characters")
+
+    def _overlong(self, found: str) -> OverlongError:
+        reason = f"{OVERLONG.format(self._budget.context)}, not {found}"
+        return OverlongError(HTTPStatus.BAD_REQUEST, "context_length_exceeded", reason)
 
     def _check_ids(self, ids: TokenIds) -> None:
         """Refuse ids that the tokenizer lacks, but for those that the policy has sampled."""
@@ -356,6 +371,27 @@ def _whole(number: Any, what: str) -> int:
         return operator.index(number)
     except TypeError:
         raise refused("invalid_request_error", f"{what} is {number!r}: give a whole number") from None
+
+
+def _size(ask: Ask) -> int:
+    """Return about as many characters as the template has to write."""
+    calls = sum(len(str(message.get("tool_calls", ""))) for message in ask.messages)
+    texts = sum(len(text_of(message)) + EMPTY for message in ask.messages)
+    return texts + calls + len(str(ask.tools))
+
+
+def _meant(nodes: Sequence[Node], answer: Message) -> Node:
+    """Return the one of several equal answers that a client sends back.
+
+    Clients that keep them tell its calls' ids and its reasoning; else it is one that nothing follows yet.
+    """
+
+    def likeness(node: Node) -> tuple[bool, bool, bool]:
+        ids, same_ids = ([call["id"] for call in one.get("tool_calls", ())] for one in (answer, node.parsed))
+        thought, same_thought = (one.get("reasoning_content", "") for one in (answer, node.parsed))
+        return ids == same_ids, thought == same_thought, node.is_tip
+
+    return max(nodes, key=likeness)
 
 
 OVERLONG = "This model's maximum context length is {} tokens: the messages must have fewer"

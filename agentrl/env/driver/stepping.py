@@ -97,8 +97,9 @@ class Stepping(Responder):
         """Return the bytes of a request's prompt, which are its tokens where there is no model."""
         return len(ByteTokenizer().apply_chat_template(ask.messages, add_generation_prompt=True))
 
-    async def deliver(self, answer: Answer) -> None:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:  # noqa: ARG002
         """Do nothing: a turn counts when it is given."""
+        return True
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Hand a prompt to `first` or `reply` as text, and return the ids of the answer; see `Tokens.generate`."""

@@ -58,6 +58,8 @@ async def test_chat_completions_have_the_logprobs_of_sampled_tokens(*, stream: b
         body = {"model": client.model.name, "messages": [user("one")], "logprobs": True, "stream": stream}
         refused = await client.http.post(url, json=body | {"top_logprobs": 2}, headers=key)
         assert (refused.status_code, "top_logprobs is 2" in refused.text) == (400, True)
+        refused = await client.http.post(url, json=body | {"continue_final_message": True}, headers=key)
+        assert (refused.status_code, "continue_final_message is true" in refused.text) == (400, True)
         text = (await client.http.post(url, json=body, headers=key)).text
         first = json.loads(text.splitlines()[0].removeprefix("data: "))
         found.extend(one["logprob"] for one in first["choices"][0]["logprobs"]["content"])

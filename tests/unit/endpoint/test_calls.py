@@ -181,6 +181,25 @@ def test_an_episode_that_is_stepped_through_answers_a_retry_as_before() -> None:
     assert episode.reward == 1.0
 
 
+class OwnLoop(AgentEnv):
+    """A plain agent, which begins a loop of its own."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, 0)]
+
+    def play(self, task: Task, ctx: Context, model: Model) -> list[object]:
+        return [asyncio.run(model.ask("hi")), asyncio.run(model.tokens.generate([5], None, ())).finish_reason]
+
+    @reward
+    def answered(self, ctx: Context) -> float:
+        return float(ctx.result == ["one", "stop"])
+
+
+def test_an_episode_that_is_stepped_through_may_have_a_loop_of_its_own() -> None:
+    (episode,) = play(OwnLoop(), ["one", "two"])
+    assert episode.reward == 1.0
+
+
 async def test_a_request_whose_episode_ends_while_it_arrives_is_refused_and_samples_nothing() -> None:
     endpoint, responder = Endpoint(max_context=64), Numbering()
     body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "hi"}]})

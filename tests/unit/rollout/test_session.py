@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, cast
@@ -13,12 +14,13 @@ import pytest
 
 from agentrl.engine.scripted import Delay, ScriptedEngine
 from agentrl.env import Context, Model, reward
+from agentrl.rollout import session
 from agentrl.rollout.episode import EpisodeRunner
 from agentrl.rollout.model_renderers import TemplateRenderer
 from agentrl.rollout.session import shown
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, StopReason, TokenIds, ToolSpec, text_of
-from tests.unit.rollout.agents import TOOLED, Client, Played, play, user
+from tests.unit.rollout.agents import ADD, CALL, TOOLED, Client, Played, play, user
 from tests.unit.rollout.cases import Listening, check_law_1, request, stage
 from tests.unit.rollout.templates import encode
 
@@ -166,6 +168,62 @@ async def test_a_limit_that_the_agent_has_survived_excuses_no_later_failure() ->
     assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
 
 
+async def test_tokens_that_are_counted_excuse_no_failure() -> None:
+    async def agent(client: Client) -> None:
+        body = {"model": "policy", "messages": [user("long " * 100_000)]}
+        keys = {"authorization": f"Bearer {client.model.api_key}"}
+        counted = await client.http.post(f"{client.model.base_url}/messages/count_tokens", json=body, headers=keys)
+        assert counted.status_code == 400
+        raise ConnectionError("my database is down")
+
+    trajectory, _ = await play(agent, context=300)
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+
+
+@pytest.mark.parametrize("kept", [("tool_calls", "reasoning_content"), ("tool_calls",), ("reasoning_content",), ()])
+async def test_equal_answers_are_continued_each_with_its_own_tokens(kept: Sequence[str]) -> None:
+    def sent(message: dict[str, Any]) -> dict[str, Any]:
+        calls = [call if "tool_calls" in kept else {**call, "id": "mine"} for call in message["tool_calls"]]
+        thought = {"reasoning_content": message["reasoning_content"]} if "reasoning_content" in kept else {}
+        return {"role": "assistant", "content": message["content"], "tool_calls": calls, **thought}
+
+    async def agent(client: Client) -> None:
+        asked = [await client.ask(user("sum"), tools=[ADD]) for _ in range(3)]
+        # Where nothing tells them apart, the first is continued first.
+        for message in map(sent, asked[::-1] if kept else asked):
+            result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "7"}
+            await client.ask(user("sum"), message, result, tools=[ADD])
+
+    ends = ["end 2", "end 1", "end 0"] if kept else ["end 0", "end 1", "end 2"]
+    trajectory, _ = await play(agent, [f"<think>plan {n}</think>{CALL}" for n in range(3)] + ends)
+    texts = [TOOLED.decode(sequence.ids) for sequence in trajectory.sequences]
+    assert [(text.count("plan"), f"plan {n}" in text, f"end {n}" in text) for n, text in enumerate(texts)] == [
+        (1, True, True)
+    ] * 3
+
+
+async def test_a_long_prompt_is_rendered_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    first = TemplateRenderer.first
+
+    def noting(renderer: TemplateRenderer, *given: Any) -> TokenIds:
+        threads.append(threading.get_ident())
+        return first(renderer, *given)
+
+    monkeypatch.setattr(TemplateRenderer, "first", noting)
+    monkeypatch.setattr(session, "LONG", 1000)
+
+    async def agent(client: Client) -> None:
+        calls = [
+            {"type": "function", "id": "a", "function": {"name": "add", "arguments": json.dumps({"a": "7" * 999})}}
+        ]
+        for messages in ([user("a")], [user("a" * 999)], [user("a"), {"role": "assistant", "tool_calls": calls}]):
+            await client.ask(*messages)
+
+    await play(agent, ["four", "five", "six"])
+    assert [thread == threading.get_ident() for thread in threads] == [True, False, False]
+
+
 async def test_nothing_is_sampled_or_recorded_after_play_has_returned() -> None:
     left: list[Client] = []
 
@@ -207,6 +265,55 @@ async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_re
 
     trajectory, _ = await play(agent, ["four", "five"], base=Telling)
     assert (trajectory.turns, trajectory.reward) == (1, -1.0)
+
+
+async def test_an_answer_whose_client_leaves_while_another_turn_is_scored_is_not_recorded() -> None:
+    base, sampled = slow(0), asyncio.Event()
+
+    async def agent(client: Client) -> None:
+        first = asyncio.ensure_future(client.ask(user("one")))
+        await base.scoring.wait()
+        second = asyncio.ensure_future(client.ask(user("two")))
+        await sampled.wait()
+        await asyncio.sleep(0.05)  # nobody announces an answer that waits
+        second.cancel()
+        await asyncio.wait({second})
+        await asyncio.sleep(0.05)  # nor a connection that has closed
+        base.release.set()
+        await first
+
+    async def note() -> None:
+        sampled.set()
+
+    trajectory, _ = await play(agent, ["four", Delay(note, "five")], base=base)
+    assert (trajectory.turns, len(trajectory.sequences)) == (1, 1)
+
+
+async def test_a_retry_gets_its_own_answer_though_its_client_left_while_the_turn_was_scored() -> None:
+    base, asked, released = slow(0), asyncio.Event(), asyncio.Event()
+    answers: list[str] = []
+
+    async def agent(client: Client) -> None:
+        body = {"messages": [user("same")]}
+        first = asyncio.ensure_future(client.post(body))
+        await base.scoring.wait()
+        other = asyncio.ensure_future(client.post(body))
+        await asked.wait()
+        first.cancel()
+        await asyncio.wait({first})
+        again = asyncio.ensure_future(client.post(body, x_stainless_retry_count="1"))
+        base.release.set()
+        asyncio.get_running_loop().call_later(0.05, released.set)
+        found = await asyncio.gather(again, other)
+        answers.extend(one.json()["choices"][0]["message"]["content"] for one in found)
+
+    async def wait() -> None:
+        asked.set()
+        await released.wait()
+
+    trajectory, heard = await play(agent, ["four", Delay(wait, "five"), "six"], base=base)
+    assert answers == ["four", "five"]
+    check_law_1(trajectory, heard.calls)
 
 
 async def test_a_retry_gets_an_answer_that_no_other_client_gets() -> None:
