@@ -86,6 +86,7 @@ def main() -> None:
     Thread(target=_end_with_reader, args=(descriptor,), daemon=True).start()
     with os.fdopen(descriptor, "wb", buffering=0) as records:
         _answer(request, lambda record: records.write(msgspec.json.encode(record) + b"\n"))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # threads that still wait are not worth a traceback
 
 
 def _answer(request: Request, write: Callable[[Record], object]) -> None:
