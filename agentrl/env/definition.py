@@ -133,5 +133,6 @@ def _meant(name: str, value: Any) -> str:
     known = ["blocking"] if isinstance(value, bool) else []
     if inspect.isroutine(value):
         known = [hook for hook, arguments in HOOKS.items() if not call_fault(hook, value, arguments)]
-    alike = [other for other in known if other[0] == name[0]]
-    return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=NEAR)), "")
+    lower = name.lower()
+    alike = [other for other in known if other[0] == lower[0]]
+    return next(iter(difflib.get_close_matches(lower, alike, n=1, cutoff=NEAR)), "")

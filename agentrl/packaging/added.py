@@ -132,14 +132,15 @@ def with_interpreters(config: Config) -> Config:
     """Return the configuration in which `env.python` names the interpreter of every added environment.
 
     An environment of this interpreter comes first if it has the wanted version. Otherwise it is the newest added one
-    that has, final releases first; if there is none, the name stays for `resolve`, which says what to do. Raises
-    ConfigError if distributions of several owners are meant.
+    that has, final releases first; if there is none, the name stays for `resolve`, which says what to do. One that was
+    removed since a run began is looked for again. Raises ConfigError if distributions of several owners are meant.
     """
     return config.model_copy(update={"env": tuple(map(_located, config.env))})
 
 
 def _located(section: EnvSection) -> EnvSection:
-    python = None if section.python else interpreter_of(section.name)
+    was_removed = section.python and home() in section.python.parents and not section.python.exists()
+    python = interpreter_of(section.name) if was_removed or not section.python else None
     return section.model_copy(update={"python": python}) if python else section
 
 

@@ -176,6 +176,7 @@ REFUSED = {
     "a reward that lost its mark": ("def right(self, ctx): return 1", "right overrides a @reward of a base class"),
     "a tool that lost its mark": ("def look(self): return 1", "look overrides a @tool of a base class"),
     "a slip of respond": ("def response(self, turn, ctx): return None", r"response has no effect\. .*'respond'"),
+    "a capital letter": ("def Respond(self, turn, ctx): return None", "Did you mean 'respond'"),
     "a slip of teardown": ("def tear_down(self, ctx): return None", "Did you mean 'teardown'"),
     "a slip of success": ("async def succes(self, ctx): return True", "Did you mean 'success'"),
     "a slip of score": ("def scores(self, ctx): return 1", "Did you mean 'score'"),

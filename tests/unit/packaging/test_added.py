@@ -431,6 +431,18 @@ def test_a_run_that_names_its_interpreter_keeps_it(home: Path) -> None:
     assert [str(env.python) for env in with_interpreters(config).env] == ["/opt/python"]
 
 
+def test_a_run_whose_interpreter_was_removed_finds_the_one_that_was_added_again(home: Path) -> None:
+    again = write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
+    gone = home / "agentrl-env-ada-maze-gone" / "venv" / "bin" / "python"
+    for name in ("ada/maze==0.1", "ada/maze==0.2"):
+        config = load(None, of_flags([("env", name), ("env.python", str(gone))]))
+        if name.endswith("0.1"):
+            assert [env.python for env in with_interpreters(config).env] == [again.python]
+        else:
+            with pytest.raises(ConfigError, match=r"add that version with `agentrl env add`"):
+                with_interpreters(config)
+
+
 def test_a_damaged_record_is_named(home: Path) -> None:
     item = write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
     (item.folder / "added.json").write_text(json.dumps({"version": 1}))
