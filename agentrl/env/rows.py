@@ -17,15 +17,15 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield f"{path.name}:{number}", parse_json(line, f"{path.name}:{number}")
+                yield f"{path.name}:{number}", parse_json(line, f"{path.name}:{number}", "a line of JSON (JSONL)")
 
 
-def parse_json(text: bytes, location: str) -> Any:
-    """Parse JSON; raises DataError with the location if it is invalid."""
+def parse_json(text: bytes, location: str, form: str = "JSON") -> Any:
+    """Parse JSON; raises DataError with the location, and the form that it should have, if it is invalid."""
     try:
         return json.loads(text)
     except ValueError as error:
-        raise DataError(f"{location}: not JSON: {error}") from None
+        raise DataError(f"{location}: not {form}: {error}") from None
 
 
 def folders_apart(path: Path, other: Path) -> str:

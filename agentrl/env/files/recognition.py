@@ -43,6 +43,8 @@ def _made(module: ModuleType, name: str) -> type[Env] | None:
     where = f"{module.__file__}: {name}"
     if isinstance(value, type) and hasattr(value, "execute"):
         _check_class(where, value)
+        for instance in _instances(module):
+            _check_class(f"{module.__file__}: {instance}", getattr(module, instance))
         return _bound(module, ExecutorEnv, name, _make=staticmethod(value))
     if isinstance(value, type) and _is_instance(value):
         _check_class(where, value)

@@ -45,7 +45,7 @@ class RowsEnv(AgentEnv):
     def _rows(self, key: str) -> Iterator[Task]:
         path, other = self._path(key), self._path("data" if key == "data_heldout" else "data_heldout")
         if not path.is_file():
-            raise ConfigError(f"env.{key}: there is no file {path}")
+            raise ConfigError(f"env.{key}: {path} is {'a folder' if path.is_dir() else 'no file'}: give a JSONL file")
         location, folders = "", folders_apart(path, other)
         for location, row in json_lines(path):
             if not isinstance(row, dict):

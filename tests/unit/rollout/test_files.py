@@ -410,6 +410,13 @@ def test_an_instance_whose_init_is_async_is_refused_by_name() -> None:
         MultiTurnAgentExecutor(Quiz)
 
 
+@pytest.mark.parametrize("code", [INSTANCE, MULTI])
+def test_an_instance_without_init_is_refused_by_name(folder: Path, code: str) -> None:
+    without = code.replace("def __init__(self, *args, **kwargs)", "def start(self)")
+    with pytest.raises(ConfigError, match=r"Quiz is abstract: define __init__"):
+        resolve(written(folder, without))
+
+
 def test_a_class_has_a_name_by_which_every_process_finds_it(folder: Path) -> None:
     file = written(folder, MULTI)
     assert resolve(file).__name__ == "AgentExecutor"

@@ -198,7 +198,11 @@ def test_a_corpus_is_read_from_rows_of_several_kinds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("{oops", "not JSON"), ("[1]", "must be an object"), ('{"title": "A"}', "no text found; its keys are title")],
+    [
+        ("{oops", "not a line of JSON"),
+        ("[1]", "must be an object"),
+        ('{"title": "A"}', "no text found; its keys are title"),
+    ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, line: str, expected: str) -> None:
     path = tmp_path / "corpus.jsonl"
