@@ -164,6 +164,12 @@ def catch(function: Callable[..., Any], *args: Any) -> Caught:
         return _caught(error)
 
 
+def as_text(value: object, write: Callable[[Any], str] = repr) -> str:
+    """Return `repr(value)` or another text of a value that is not ours; the name of its type if it has none."""
+    written = catch(write, value)
+    return f"<{type(value).__name__} without {write.__name__}>" if written.error else str(written.value)
+
+
 async def acatch(awaitable: Awaitable[Any]) -> Caught:
     """Await and catch. Inside a task: a SystemExit that left the task would stop the whole event loop."""
     try:

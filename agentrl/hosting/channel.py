@@ -55,7 +55,7 @@ class StreamChannel:
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self._writer.wait_closed()
+                await asyncio.shield(self._writer.wait_closed())  # which is cancelled for all who wait, later ones too
         except (TimeoutError, OSError):  # the other side reads no more
             self._writer.transport.abort()
 

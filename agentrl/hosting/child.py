@@ -7,10 +7,12 @@ import signal
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from agentrl.errors import ConfigError
 from agentrl.hosting.channel import StreamChannel
+from agentrl.hosting.guardian import SWEEP_S
 from agentrl.hosting.interpreter import Process, check_interpreter, command, environment
 from agentrl.hosting.process import END_S
 from agentrl.plugins.processes import GroupProcess, start_process
@@ -80,6 +82,8 @@ class Child:
             await self.channel.close()
             await self.ended()
         finally:
+            self.kill()
+            await asyncio.wait({self._watching}, timeout=SWEEP_S + EXIT_S)
             await self._process.end()
             tasks = {self._reading, self._watching}
             for task in tasks:
@@ -87,13 +91,14 @@ class Child:
             await asyncio.wait(tasks)
 
     def kill(self) -> None:
-        """Kill the process and its children."""
-        self._process.kill()
+        """Kill the process and all that it has started."""
+        with suppress(ProcessLookupError):
+            self._process.process.terminate()  # its guardian
 
     async def _watch(self) -> None:
         """End the channel after the process, even if processes that it started keep the other side open."""
         await self._process.exited()
-        self.kill()
+        self._process.kill()  # the group is empty, unless the guardian was killed
         await asyncio.wait({self._reading}, timeout=LAST_S)
         self.channel.abort()
 

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from agentrl.errors import WorkerLostError, acatch
-from agentrl.hosting.channel import Channel
+from agentrl.errors import EnvError, WorkerLostError, acatch
+from agentrl.hosting.channel import MAX_BYTES, Channel
 from agentrl.hosting.wire import ProtocolError, as_error, dumps, error_of, read
 
 CANCEL_S = 5.0
@@ -33,7 +33,7 @@ class Peer:
         self._channel, self._serve = channel, serve
         self._numbers = count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._serving: dict[int, asyncio.Task[None]] = {}
+        self._serving: dict[int, asyncio.Task[bytes]] = {}
         self.lost = ""
         """How the connection ended; "" while it lasts."""
 
@@ -63,12 +63,16 @@ class Peer:
                 future.set_exception(WorkerLostError(reason))
 
     async def call(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the other side. A cancellation reaches it, and waits until it has ended there."""
+        """Call a method of the other side. A cancellation reaches it, and waits until it has ended there.
+
+        Raises WorkerLostError if the connection ends, EnvError for more than MAX_BYTES.
+        """
         if self.lost:
             raise WorkerLostError(self.lost)
         number = next(self._numbers)
+        message = _encoded({"id": number, "call": method, "with": arguments}, f"the arguments of {method} have")
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._channel.send(dumps({"id": number, "call": method, "with": arguments}))
+        self._channel.send(message)
         try:
             await asyncio.wait({future})
         except asyncio.CancelledError:
@@ -104,14 +108,29 @@ class Peer:
         else:
             future.set_result(outcome.get("result"))
 
-    async def _served(self, number: int, method: str, arguments: dict[str, Any]) -> None:
+    async def _served(self, number: int, method: str, arguments: dict[str, Any]) -> bytes:
+        """Return the answer to a call."""
         outcome = await acatch(self._serve(method, arguments))
-        if outcome.error is not None:
-            self._channel.send(dumps({"id": number, "error": as_error(outcome.error)}))
-        else:
-            self._channel.send(dumps({"id": number, "result": outcome.value}))
+        kind, value = ("error", as_error(outcome.error)) if outcome.error else ("result", outcome.value)
+        return _encoded({"id": number, kind: value}, f"the {kind} of {method} has")
 
-    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, number: int, task: asyncio.Task[bytes]) -> None:
+        """Send the answer to a call, or why there is none: its caller waits without a deadline."""
         del self._serving[number]
         if task.cancelled():  # perhaps before it began
-            self._channel.send(dumps({"id": number, "cancelled": True}))
+            answer = dumps({"id": number, "cancelled": True})
+        elif isinstance(error := task.exception(), Exception):
+            answer = dumps({"id": number, "error": as_error(error)})
+        else:
+            answer = task.result()
+        self._channel.send(answer)
+
+
+def _encoded(message: dict[str, Any], what: str) -> bytes:
+    """Return a message as it is sent. Raises EnvError if it is larger than the other side takes."""
+    encoded = dumps(message)
+    if len(encoded) > MAX_BYTES:
+        raise EnvError(
+            f"{what} {len(encoded):,} bytes as JSON: at most {MAX_BYTES:,} pass between an environment and its worker"
+        )
+    return encoded

@@ -1,16 +1,18 @@
 """The process of an environment in another interpreter: `PYTHON -P -m agentrl.hosting.process DESCRIPTOR`.
 
-The descriptor is a socket to the worker. The process ends with its process group when the worker closes it or dies.
+The descriptor is a socket to the worker. The process ends with all that it has started when the worker closes it or
+dies.
 Without a descriptor it imports what an environment needs, prints READY and ends.
 """
 
 import os
 import select
-import signal
 import socket
 import sys
 import threading
 from importlib import import_module
+
+from agentrl.hosting.guardian import guard
 
 NEEDED = ("gymnasium>=1.4,<2", "h11>=0.14", "msgspec>=0.19", "numpy>=1.26", "packaging>=23", "pydantic>=2.7,<3",
           "tomlkit>=0.13")  # fmt: skip
@@ -22,7 +24,9 @@ END_S, BLOCKED_S = 30.0, 5.0
 
 def main() -> None:
     """Serve the worker until it closes the connection."""
-    connected = socket.socket(fileno=int(sys.argv[1]))
+    descriptor = int(sys.argv[1])
+    guard(descriptor)
+    connected = socket.socket(fileno=descriptor)
     is_noticed, is_done = threading.Event(), threading.Event()
     threading.Thread(target=_end_with, args=(connected.dup(), is_noticed, is_done), daemon=True).start()
     _import()
@@ -55,11 +59,9 @@ def _end_with(connected: socket.socket, is_noticed: threading.Event, is_done: th
 
 
 def _end() -> None:
-    """End this process and its children without waiting for threads that an author left running."""
+    """End this process without waiting for threads that an author left running."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if os.getpgid(0) == os.getpid():
-        os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 

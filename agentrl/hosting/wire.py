@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from agentrl import errors
 from agentrl.endpoint import Answer, Ask
 from agentrl.env import AuthorDeadlineError, Episode, Start, StepResult, Task
 from agentrl.env.messages import checked_messages
-from agentrl.errors import AgentRLError, Fault
+from agentrl.errors import AgentRLError, Fault, as_text, catch
 from agentrl.plugins.tracebacks import describe_error, traced
 from agentrl.records.plain import plain
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
@@ -73,10 +74,10 @@ class EnvFacts:
 
 def dumps(value: Any) -> bytes:
     """Return a value as JSON, as Python's `json` writes it; what JSON cannot express is sent as text."""
-    try:
-        return json.dumps(value, default=_shallow).encode()
-    except (RecursionError, TypeError, ValueError):  # nested too deeply, in a circle, an integer of 5,000 digits
+    made = catch(partial(json.dumps, default=_shallow), value)
+    if made.error:  # nested too deeply, in a circle, an integer of 5,000 digits, an object that cannot be read
         return json.dumps(plain(value), default=repr).encode()
+    return str(made.value).encode()
 
 
 def _shallow(value: Any) -> Any:
@@ -173,12 +174,12 @@ def as_error(error: Exception) -> dict[str, Any]:
     if isinstance(error, RequestError):
         return {"request": [int(error.status), error.kind, str(error)]}
     kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in KNOWN), "")
-    is_ours = isinstance(error, AgentRLError)
-    text = f"{type(error).__name__}: {error}" if is_ours else describe_error(error)
+    is_ours, message = isinstance(error, AgentRLError), as_text(error, str)
+    text = f"{type(error).__name__}: {message}" if is_ours else describe_error(error)
     fault = getattr(error, "fault", "program")
     return {
         "kind": kind if is_ours else "",
-        "message": str(error),
+        "message": message,
         "text": text,
         "fault": fault,
         "trace": traced(error),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import AgentRLError, ConfigError, ExitedError, catch_exit
+from agentrl.errors import AgentRLError, ConfigError, ExitedError, as_text, catch_exit
 
 MAX_CHARS = 20_000
 FRAMEWORK = str(Path(__file__).parents[1])
@@ -27,7 +27,7 @@ def describe_error(error: BaseException, called: object = None) -> str:
     frame = authors_frame(error)
     where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
     is_reached = frame is not None and is_foreign(frame.filename)
-    return f"{type(error).__name__}: {error}{where if is_reached else defined_at(called) or where}"
+    return f"{type(error).__name__}: {as_text(error, str)}{where if is_reached else defined_at(called) or where}"
 
 
 def call_author(

@@ -8,15 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.errors import as_text, catch
+
 DEEPEST = 32
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth."""
+    """Return the value in the types of msgpack: UTF-8 text, 64-bit integers, lists and dicts of bounded depth.
+
+    Never raises: a value that cannot be read is its `repr`, or the name of its type.
+    """
+    made = catch(_plain, value, depth)
+    return _utf8(as_text(value)) if made.error else made.value
+
+
+def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
-        return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+        return _utf8(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float | bytes):  # msgspec rejects their subclasses
@@ -28,7 +38,11 @@ def plain(value: Any, depth: int = 0) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item, depth + 1) for key, item in value.items()}
+        return {_utf8(as_text(key, str)): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
-    return plain(repr(value))
+    return _utf8(repr(value))
+
+
+def _utf8(text: str) -> str:
+    return str(text) if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -29,6 +30,7 @@ from agentrl.env import (
     reward,
     role,
     shared,
+    start_process,
     tool,
 )  # fmt: skip
 
@@ -187,6 +189,35 @@ class Agent(AgentEnv):
     write = Chat.write
 
 
+class Detached:
+    """An object of a library that fails without its session."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("the session is closed")
+
+
+class Unreadable(Chat):
+    """Whose evidence has no text."""
+
+    @reward
+    def found(self, ctx: Context) -> Signal:
+        return Signal("found", 1.0, evidence={"row": Detached()})
+
+
+class Starting(Chat):
+    """Starts processes that are in no group of its own process, and never ends them."""
+
+    async def setup(self, task: Task, ctx: Context) -> list[Message]:
+        daemon = await start_process("sh", "-c", "setsid sleep 600 >/dev/null & echo $!", stdout=subprocess.PIPE)
+        left = await start_process("sleep", "600")
+        led = subprocess.Popen(["sleep", "600"], start_new_session=True)  # noqa: ASYNC220 (returns at once)
+        assert daemon.process.stdout
+        orphan = int(await daemon.process.stdout.readline())
+        self.write(f"started {os.getpid()} {left.process.pid} {led.pid} {orphan}")
+        await self.trip("setup")
+        return [Message(role="user", content="wait")]
+
+
 class Asking(Chat):
     """Asks a partner everywhere."""
 
@@ -246,3 +277,14 @@ class TokenAgent(Agent):
             sampled = await tokens.generate(ids, 4)
             ids += [*sampled.ids, 7]
         return str(ids)
+
+
+class LoopsAgent(Agent):
+    """An agent that runs event loops of its own."""
+
+    def play(self, task: Task, ctx: Context, model: Model) -> str:  # type: ignore[override]
+        async def sampled() -> str:
+            completion = await model.tokens.generate(range(5, 9), 4)
+            return f"{await model.ask('hello')} {completion.ids}"
+
+        return f"{asyncio.run(sampled())} {asyncio.run(sampled())}"

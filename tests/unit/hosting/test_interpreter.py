@@ -18,7 +18,7 @@ import pytest
 from agentrl.cli.main import main
 from agentrl.endpoint import Ask
 from agentrl.engine.scripted import Delay, Hang
-from agentrl.env import Episode, close_shared, verdict
+from agentrl.env import Episode, close_shared, start_process, verdict
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import AgentRLError, ConfigError, EngineDiedError, EngineError, RoleError
@@ -64,6 +64,11 @@ def lines(folder: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def started(folder: Path) -> list[int]:
+    """The process of `Starting`, and those that it has started."""
+    return [int(pid) for line in lines(folder) if line.startswith("started") for pid in line.split()[1:]]
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something another process does."""
     async with asyncio.timeout(DEADLINE_S):
@@ -91,6 +96,8 @@ SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
     "an agent over its limit of calls": ("Agent", {"turns": 6}, {}, ()),
     "an agent that raises": ("Agent", {"fault": "play"}, {}, ()),
     "an agent of token ids": ("TokenAgent", {}, {}, ()),
+    "evidence without a text": ("Unreadable", {}, {}, ()),
+    "an agent with event loops of its own": ("LoopsAgent", {}, {"episode_timeout_s": 20.0}, ()),
     **{
         f"{how} in {place}": (
             "Hasty" if how == "hang" else "Chat", {"fault": place, "how": how}, {}, (CALL, "b", "c"),
@@ -211,7 +218,42 @@ async def test_the_end_of_a_process_is_noticed_though_one_that_it_forked_lives_o
     assert "was killed by SIGKILL" in lost.error
     assert (await stage.run()).is_scored
     [left] = [int(line.removeprefix("left ")) for line in lines(tmp_path) if line.startswith("left ")]
-    os.kill(left, signal.SIGKILL)  # it has left the group, as daemons do
+    assert not is_running(left)  # though it has left the group, as daemons do
+
+
+async def close(stage: Stage, _: int) -> None:
+    await stage.close()
+
+
+async def kill(_: Stage, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+async def kill_as_if_blocked(stage: Stage, _: int) -> None:
+    (await stage.env.link())._connection.kill()  # type: ignore[union-attr]
+
+
+async def cancel_the_close(stage: Stage, _: int) -> None:
+    closing = asyncio.ensure_future((await stage.env.link())._connection.close())  # type: ignore[union-attr]
+    await asyncio.sleep(0)  # it has begun
+    closing.cancel()
+    await asyncio.wait({closing})
+
+
+@pytest.mark.parametrize("end", [close, cancel_the_close, kill, kill_as_if_blocked])
+async def test_what_an_environment_has_started_ends_with_its_process(
+    make: Make, tmp_path: Path, end: Callable[[Stage, int], Awaitable[None]]
+) -> None:
+    ours = await start_process("sleep", "600")
+    stage = await make(env="Starting", fault="setup", how="hang", folder=str(tmp_path))
+    running = asyncio.ensure_future(stage.run())
+    await until(lambda: bool(started(tmp_path)))
+    assert all(map(is_running, started(tmp_path)))
+    await end(stage, started(tmp_path)[0])
+    assert (await running).stop_reason is StopReason.INFRA_ERROR
+    assert not any(map(is_running, started(tmp_path)))
+    assert is_running(ours.process.pid)
+    await ours.end()
 
 
 async def test_another_source_is_not_taken_for_the_one_that_the_run_began_with(make: Make, tmp_path: Path) -> None:
@@ -290,16 +332,15 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", ["hang", "block"])
 async def test_the_process_ends_when_its_worker_is_killed(how: str, python: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WORKER, f"{FILE}:Chat", str(python), str(tmp_path), how]
+    command = [sys.executable, "-c", WORKER, f"{FILE}:Starting", str(python), str(tmp_path), how]
     worker = subprocess.Popen(command)  # noqa: ASYNC220 (returns at once)
     try:
-        await until(lambda: bool(lines(tmp_path)))
-        pid = int(lines(tmp_path)[0].rpartition(" ")[2])
-        assert is_running(pid)
+        await until(lambda: bool(started(tmp_path)))
+        assert all(map(is_running, started(tmp_path)))
     finally:
         worker.kill()
         worker.wait()
-    await until(lambda: not is_running(pid))
+    await until(lambda: not any(map(is_running, started(tmp_path))))
 
 
 async def test_many_episodes_at_once_leave_no_task(make: Make) -> None:

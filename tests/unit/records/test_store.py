@@ -92,6 +92,17 @@ def test_a_trajectory_stored_before_segments_lost_two_fields_is_read() -> None:
     assert decode(msgspec.msgpack.encode(fields)) == episode
 
 
+class Unreadable(dict[object, object]):
+    """An object of a library that fails without its session."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("the session is closed")
+
+    __str__ = items = __iter__ = __repr__  # type: ignore[assignment]
+
+    __hash__ = object.__hash__
+
+
 HOSTILE = [
     10**400,
     -(2**70),
@@ -100,6 +111,8 @@ HOSTILE = [
     json.loads("[" * 900 + "]" * 900),
     {"\udfff": {1, 2}},
     object(),
+    Unreadable(),
+    {Unreadable(): [1, Unreadable()]},
 ]
 
 
@@ -115,6 +128,12 @@ def test_nothing_a_model_says_can_break_the_store(value: object) -> None:
     assert stored.sequences == episode.sequences
     assert stored.reward == 1.0
     assert decode(encode(stored)) == stored
+
+
+def test_what_cannot_be_read_is_stored_as_the_name_of_its_type() -> None:
+    signal = Signal("s", 1.0, evidence={"x": Unreadable(), Unreadable(): [1]})
+    stored = decode(encode(dataclasses.replace(trajectory(0, 0), signals=(signal,))))
+    assert stored.signals[0].evidence == {"x": "<Unreadable without repr>", "<Unreadable without str>": [1]}
 
 
 def test_every_attempt_can_be_read_again_by_another_process(tmp_path: Path) -> None:
