@@ -250,8 +250,9 @@ class Canned(Responder):
         """Return that there are no tokens."""
         return 0
 
-    async def deliver(self, answer: Answer) -> None:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
         """Do nothing."""
+        return True
 
 
 def serve(pipe: Connection) -> None:

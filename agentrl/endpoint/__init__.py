@@ -1,5 +1,6 @@
 """The endpoint at which agents call the policy: the APIs of model providers, on the loopback interface."""
 
+from agentrl.endpoint.home import Home
 from agentrl.endpoint.model import Model, Responder
 from agentrl.endpoint.server import Endpoint
 from agentrl.endpoint.tokens import TOKENIZER, ByteTokenizer, Generate, Tokens
@@ -13,6 +14,7 @@ __all__ = [
     "ByteTokenizer",
     "Endpoint",
     "Generate",
+    "Home",
     "Key",
     "Model",
     "Responder",

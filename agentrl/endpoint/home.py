@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Home:
-    """The event loop that runs now. A plain `play` runs in a thread, where the agent may begin a loop of its own."""
+    """The event loop that runs now. A plain method runs in a thread, where the author may begin a loop of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, overload
 
-from agentrl.endpoint import Ask
+from agentrl.endpoint import Ask, Home
 from agentrl.errors import RoleError
 from agentrl.roles.fence import question_of
 from agentrl.types import Message, RoleUse, Signal, text_of
@@ -64,6 +64,7 @@ class Role:
     def __init__(self, name: str, player: Player, limits: RoleLimits, seed: str) -> None:
         self.name, self.use = name, RoleUse()
         self._player, self._limits, self._random = player, limits, random.Random(f"{seed}/{name}")
+        self._home = Home()
 
     @overload
     async def ask(self, messages: str | Sequence[Message]) -> str: ...
@@ -114,6 +115,9 @@ class Role:
 
     async def answer(self, ask: Ask) -> RoleReply:
         """Return the reply to one call. Raises RoleError beyond the calls that an episode may make."""
+        return await self._home.run(self._answered(ask))
+
+    async def _answered(self, ask: Ask) -> RoleReply:
         if self.use.calls >= self._limits.max_calls:
             raise RoleError(
                 f"the role {self.name} was asked {self.use.calls} times in one episode, which is the limit: raise "

@@ -14,6 +14,7 @@ from tests.unit.house.source import ROOT, author_sources, plant, source, sources
 OVERRIDES = {  # names that another library calls or reads
     "from_lora_tensors": "vLLM's adapters",
     "eos_token": "agents that write prompts, as of a tokenizer of transformers",
+    "feed_eof": "asyncio's protocol of a stream",
     "field_title_should_be_set": "pydantic's JSON schema",
     "held_names": "vLLM's weight source",
     "init_info_cls": "vLLM's weight transfer",

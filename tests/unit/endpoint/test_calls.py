@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from http import HTTPStatus
 from itertools import count
 
@@ -37,7 +38,7 @@ class Numbering(Responder):
     async def count(self, ask: Ask) -> int:
         raise AssertionError("nobody counts tokens")
 
-    async def deliver(self, answer: Answer) -> None:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
         raise AssertionError("the server delivers")
 
 

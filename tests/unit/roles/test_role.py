@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -139,6 +140,18 @@ async def test_a_verdict_that_was_cut_is_not_read() -> None:
     with pytest.raises(RoleError, match="it was cut after 5 tokens"):
         await judge.score("Is it right?", answer="42")
     assert await judge.ask("Say something long.")
+
+
+async def test_a_role_is_asked_in_the_loop_of_its_episode_from_any_loop() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def says(_: Sequence[Message]) -> str:
+        loops.append(asyncio.get_running_loop())
+        return "yes"
+
+    judge, _ = role(says)
+    assert await asyncio.to_thread(lambda: asyncio.run(judge.ask("?"))) == await judge.ask("?") == "yes"
+    assert loops == [asyncio.get_running_loop()] * 2
 
 
 async def test_an_episode_may_ask_only_so_often() -> None:
