@@ -20,8 +20,9 @@ from tests.real.fake_gpus import Gpus, WorkerEngine, installed
 pytestmark = pytest.mark.real
 DEADLINE_S = 20.0
 BUCKET = 1024
-SIZES = {"embed": 700, "layers.0.a": 100, "layers.0.b": 60, "layers.1.a": 100, "layers.1.b": 60, "norm": 3}
-"""Float32 elements; the embedding is larger than a bucket."""
+LAYERS = {f"layers.{n}.{part}": size for n in range(30) for part, size in (("a", 100), ("b", 60))}
+SIZES = {"embed": 700, **LAYERS, "norm": 3}
+"""Float32 elements; the embedding is larger than a bucket, and the model than what a sender may hold."""
 
 
 class Learner:
@@ -99,7 +100,7 @@ def test_nccl_sends_in_buckets_of_the_size_that_is_set(gpus: Gpus) -> None:
     send(sender, Version(0, 0), team)
     [group] = gpus.groups
     assert group.world_size == 3
-    assert group.sizes == [2800, 1040, 252], "each ends with the tensor that exceeds the size"
+    assert group.sizes == [2800, 1040, *[1280] * 14, 252], "each ends with the tensor that exceeds the size"
     sender.close()
 
 
@@ -208,3 +209,5 @@ def test_weights_that_are_not_what_was_declared_are_named_before_they_are_sent(g
     learner.values["layers.0.a"] = torch.randn(7)
     with pytest.raises(ValueError, match=r"disagrees with iteration at index 1: declared 'layers.0.a'"):
         send(learner.sender("nccl"), Version(0, 0), team)
+    [group] = gpus.groups
+    assert group.is_broken.is_set(), "engines wait for the rest until the sender leaves the group"

@@ -151,6 +151,18 @@ class Run:
         self.records.close()
 
 
+def gate_of_starts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Hold engines that start from now on until the event is set."""
+    gate, start = asyncio.Event(), ScriptedEngine.start
+
+    async def held(engine: ScriptedEngine, deadline_s: float) -> None:
+        await gate.wait()
+        await start(engine, deadline_s)
+
+    monkeypatch.setattr(ScriptedEngine, "start", held)
+    return gate
+
+
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
     run = Run(tmp_path, count=2, restarts=2)
@@ -221,10 +233,19 @@ async def test_a_worker_that_is_replaced_samples_from_the_present_engines(run: R
     assert run.sampled_from == [run.engines.current[0], old]
 
 
-async def test_an_engine_that_is_being_replaced_is_not_put_to_sleep(run: Run) -> None:
+async def test_an_engine_that_is_being_replaced_is_not_put_to_sleep(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[ScriptedEngine] = []
+    sleep = ScriptedEngine.sleep
+
+    async def recorded(engine: ScriptedEngine, deadline_s: float) -> None:
+        slept.append(engine)
+        await sleep(engine, deadline_s)
+
+    monkeypatch.setattr(ScriptedEngine, "sleep", recorded)
+    gate_of_starts(monkeypatch)
     run.replace(1, "it died").actor.kill()
     await run.engines.sleep(1.0)
-    assert run.engines.serving()[0].actor.object._asleep  # type: ignore[attr-defined]
+    assert slept == [run.engines.current[0].actor.object]  # type: ignore[attr-defined]
 
 
 async def test_engines_that_one_cause_has_lost_are_one_incident(run: Run) -> None:
@@ -296,15 +317,8 @@ async def test_no_engine_starts_while_it_is_the_learners_turn(shared: Run) -> No
 
 
 async def test_the_learner_waits_for_an_engine_that_is_starting(shared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = asyncio.Event()
-    start = ScriptedEngine.start
-
-    async def slow(engine: ScriptedEngine, deadline_s: float) -> None:
-        await gate.wait()
-        await start(engine, deadline_s)
-
     await shared.engines.wake(1.0)
-    monkeypatch.setattr(ScriptedEngine, "start", slow)
+    gate = gate_of_starts(monkeypatch)
     shared.replace(0, "it died")
     await shared.events(1)
     turn = asyncio.create_task(shared.engines.sleep(1.0))

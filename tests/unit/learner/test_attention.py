@@ -82,7 +82,7 @@ def flash(
     scale: float, window_size: tuple[int, int], enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
     """What `varlen_attn` promises: for each sequence, queries and keys aligned at their ends, within a window."""
-    assert enable_gqa == (query.shape[1] != key.shape[1])
+    assert (query.shape[1], key.shape[1], value.shape[1], enable_gqa) == (HEADS, GROUPS, GROUPS, True), "not expanded"
     assert (ends_q.dtype, ends_k.dtype) == (torch.int32, torch.int32)
     assert (int(ends_q.diff().max()), int(ends_k.diff().max())) == (most_q, most_k)
     left, right = window_size
@@ -180,4 +180,4 @@ def test_the_attention_is_chosen_by_device_and_type(device: str, dtype: torch.dt
 def test_memory_grows_with_the_tokens_and_not_with_their_square() -> None:
     """A sequence of 32,768 tokens has biases of 32 MiB, where a dense one would have 4 GiB."""
     made = Tiles([Span(0, 32768, 0, 0)], torch.arange(32768))
-    assert sum(tile.own_QQ.nbytes for tile in made.tiles) == 32768 * tiles.TILE * 4
+    assert sum(tile.own_QQ.nbytes for tile in made.tiles) <= 32 << 20

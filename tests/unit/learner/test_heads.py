@@ -71,6 +71,13 @@ def test_loss_and_gradient_are_those_of_autograd_on_all_logits(
         assert off(leaf.grad, slope) < bound
 
 
+def test_the_logits_of_a_chunk_are_as_many_as_the_device_of_the_actions_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for device, actions in (("cpu", 10), ("meta", 5)):
+        monkeypatch.setitem(heads.CHUNK_LOGITS, device, actions * VOCABULARY)
+        chunks = heads._chunks(torch.empty(ACTIONS, device=device), VOCABULARY)
+        assert {chunk.stop - chunk.start for chunk in chunks} == {actions, 4}, device
+
+
 @pytest.mark.parametrize("kept", [1 << 28, 0])
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 def test_the_gradient_of_the_entropy_alone_is_exact_where_the_policy_is_almost_certain(

@@ -1,12 +1,16 @@
-"""Memory that a tensor frees stays in the process."""
+"""Memory that a tensor frees stays in the process; a GPU copies what it needs beside its work."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
+import torch
+
+from agentrl.learner.memory import copied
 
 MIB = 512
 PROGRAM = f"""
@@ -34,3 +38,26 @@ def test_memory_that_tensors_free_stays_in_the_process() -> None:
     before, after = map(int, done.stdout.split())
     assert before < MIB / 4
     assert after > 3 * MIB / 4
+
+
+class Recorded:
+    """A tensor that records how it is copied."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def pin_memory(self) -> Recorded:
+        self.calls.append("pin_memory")
+        return self
+
+    def to(self, device: torch.device, **options: bool) -> Recorded:
+        self.calls.append((device.type, options))
+        return self
+
+
+def test_a_gpu_copies_pinned_memory_and_the_host_does_not_wait() -> None:
+    to_gpu, to_cpu = Recorded(), Recorded()
+    assert copied(cast(torch.Tensor, to_gpu), torch.device("cuda", 0)) is to_gpu  # type: ignore[comparison-overlap]
+    copied(cast(torch.Tensor, to_cpu), torch.device("cpu"))
+    assert to_gpu.calls == ["pin_memory", ("cuda", {"non_blocking": True})]
+    assert to_cpu.calls == [("cpu", {})], "without a GPU no memory can be pinned"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -60,6 +62,16 @@ def test_offloaded_scorers_compute_the_same_columns_and_their_reference_moves(sp
         moved = [(name, values + 0.01) for name, values in scorers.models["teacher"].named_parameters()]
         reference.move(scorers.models["reference"], moved, ema=0.5)
     assert columns(spec, offloaded) == columns(spec, plain) != expected
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_weights_of_scorers_have_the_type_of_their_products_unless_they_move(spec: LearnerSpec, moves: bool) -> None:
+    scorers = Scorers(replace(spec, dtype="bfloat16"), COLUMNS, moves=moves)
+    types = {
+        column: {values.dtype for name, values in model.named_parameters() if "proj" in name}
+        for column, model in scorers.models.items()
+    }
+    assert types == {"reference": {torch.float32 if moves else torch.bfloat16}, "teacher": {torch.bfloat16}}
 
 
 def packed_by(scorers: Scorers) -> list[list[int]]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from agentrl.algorithms import algorithms
+from agentrl.cluster.actors import Actors
+from agentrl.cluster.signals import Stop
+from agentrl.cluster.specs import vllm_spec
 from agentrl.config.schema import Config
-from agentrl.training.inputs import algorithm_of
+from agentrl.errors import RunError
+from agentrl.records.folder import RunFolder
+from agentrl.report.terminal import TerminalView
+from agentrl.training import setup
+from agentrl.training.inputs import RunInputs, algorithm_of
 from agentrl.training.rollouts import env_plans, rollout_settings
-from agentrl.training.setup import evaluation_of
+from agentrl.training.setup import evaluation_of, open_evaluation, publisher_of
+from agentrl.types import Version
 
 
 def config(**sections: object) -> Config:
@@ -39,3 +53,51 @@ def test_a_group_trains_when_it_has_as_many_members_as_the_algorithm_compares(na
     assert rollout_settings(made, algorithm_of(made), env_plans(made, {"math": None})).min_valid == (
         1 if compares_nobody else 2
     )
+
+
+class Engines:
+    """Engines of which none is up; they record who has the GPUs."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+
+    def serving(self) -> dict[int, Any]:
+        return {}
+
+    async def sleep(self, _deadline_s: float) -> None:
+        self.turns.append("learner")
+
+    async def wake(self, _deadline_s: float) -> None:
+        self.turns.append("engines")
+
+
+@pytest.mark.parametrize(("placement", "turns"), [("colocate", ["engines", "learner", "engines"]), ("separate", [])])
+async def test_engines_give_way_to_a_learner_on_their_gpus_alone(placement: str, turns: list[str]) -> None:
+    made, engines = config(engine={"placement": placement}, weights={"verify": False}), Engines()
+    learners = SimpleNamespace(buckets=None, send=None, logprobs=None)
+    team = SimpleNamespace(engines=engines, learners=learners, agents=None)
+    publisher = publisher_of(made, Path(), cast(Actors, team))
+    await publisher.publish(Version(0, 0))
+    await publisher.yield_gpus()
+    await publisher.publish(Version(0, 1))
+    assert engines.turns == turns
+
+
+async def test_engines_of_an_evaluation_take_weights_from_shared_memory_on_gpus_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no learner that would send them."""
+    given: list[Config] = []
+
+    @asynccontextmanager
+    async def actors(config: Config, *_: object, **_options: object) -> AsyncIterator[Actors]:
+        given.append(config)
+        raise RunError("no processes")
+        yield
+
+    monkeypatch.setattr(setup, "actors", actors)
+    made, inputs = config(weights={"transfer": "nccl"}), RunInputs((), tmp_path, "")
+    with pytest.raises(RunError, match="no processes"):
+        async with open_evaluation(made, inputs, RunFolder(tmp_path), Stop(), TerminalView(0), "test"):
+            pass
+    assert [vllm_spec(each, tmp_path).transfer for each in given] == ["shm"]
