@@ -23,6 +23,7 @@ from agentrl.env import Context, Limits, Message, Policy, Task, reward, shared
 from agentrl.env.testing import cancellation
 from agentrl.env.testing.episodes import play_each
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
+from agentrl.types import text_of
 from tests.unit.packaging.wheels import write_base
 from tests.zoo import behaviour, contract, good, packages, truth
 
@@ -66,7 +67,7 @@ def test_the_zoo_has_an_animal_for_every_check() -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Race, good.Seated])
+@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Race, good.Seated, good.Guessing])
 def test_environments_without_a_fault_pass_every_check(env: type) -> None:
     faults = [f"{r.check.name}: {r.text}" for r in run_checks(subject(env), PLAYED) if not r.status.is_fine]
     assert faults == []
@@ -129,6 +130,65 @@ def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
     [text] = {r.text for r in others}
     assert "no ordinary episode ends well: an ordinary episode at task '11+31' (train) has no reward" in text
     assert "ZeroDivisionError" in text
+
+
+class Stumbling(good.Guessing):
+    def oracle(self, task: Task) -> Policy:
+        return lambda messages: str(int(text_of(messages[0])))
+
+
+class Exhausted(good.Sums):
+    turns = iter(())
+
+    def oracle(self, task: Task) -> Policy:
+        return lambda _: next(self.turns)
+
+
+class Tripping(good.Sums):
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"twice": lambda messages: str(messages["twice"])}  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("env", "check", "named"),
+    [
+        (Stumbling, "oracle", "Stumbling.oracle"),
+        (Stumbling, "empty", "Stumbling.oracle"),
+        (Tripping, "canaries", "Tripping.canaries"),
+        (Exhausted, "oracle", "the policy"),
+        (Exhausted, "empty", "the policy"),
+    ],
+)
+def test_an_oracle_or_a_canary_that_raises_is_named(env: type, check: str, named: str) -> None:
+    [result] = run_checks(Subject("raising", env), [BY_NAME[check]])
+    assert re.search(rf"{named} \(test_zoo.py:\d+\)(: 'twice')? raised \w+( at turn 1)?: .", result.text)
+    assert "engine" not in result.text
+
+
+class Thinking(good.Sums):
+    def oracle(self, task: Task) -> Policy:
+        return [f"<think>Add them.</think>{sum(task.data)}"]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.rpartition("</think>")[2].strip() == str(sum(ctx.task.data)))
+
+
+class Strict(good.Guessing):
+    def oracle(self, task: Task) -> Policy:
+        bisect = super().oracle(task)
+
+        def strict(messages: list[Message]) -> str:
+            assert text_of(messages[-1]) != "no number", "a guess is a number"
+            return str(bisect(messages))  # type: ignore[operator]
+
+        return strict
+
+
+@pytest.mark.parametrize("env", [Thinking, Strict])
+def test_a_solution_that_thinks_or_knows_no_other_replies_is_no_fault_of_the_environment(env: type) -> None:
+    [result] = run_checks(Subject("thinking", env), [BY_NAME["unclosed-think"]])
+    assert result.status is Status.PASSED, result.text
 
 
 class Sluggish(good.Sums):
