@@ -115,6 +115,13 @@ def test_after_an_error_in_what_every_check_needs_the_rest_is_not_checked(env: t
     assert {(r.status, r.text) for r in found[place + 1 :]} == {(Status.UNCHECKED, f"not checked: see {basis}")}
 
 
+def test_a_tool_that_changes_the_task_is_one_failure_that_names_it() -> None:
+    found = list(run_checks(subject(contract.Drawer), PLAYED))
+    [failed] = [r for r in found if r.status is Status.FAILED]
+    assert "Drawer: a call of take changed its task, which all episodes of the task share" in failed.text
+    assert "change a copy, and keep it in ctx.state" in failed.text
+
+
 class Crashing(good.Sums):
     @reward
     def right(self, ctx: Context) -> float:

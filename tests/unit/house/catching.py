@@ -36,6 +36,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/checking/calls.py": "FailedError with the call that ended an episode",
     "agentrl/checking/canaries.py": "a task without an oracle adds no text to the flood of answers; a thought is empty",
     "agentrl/checking/check.py": "a class that cannot be made is a ConfigError with its fault",
+    "agentrl/checking/contract.py": "of an episode that fails, only its task is compared here",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",
     "agentrl/checking/workshop.py": "a build that failed is not tried again: every later call raises its error",
     "agentrl/checking/running.py": "a check that raises has failed, and its text is in the report",
