@@ -101,10 +101,10 @@ def listing(env: Env, task: Task, tasks: list[Task]) -> Policy:
 
 
 def _solutions(env: Env, tasks: list[Task]) -> list[str]:
-    return [text for each in tasks if (text := _solution(env, each))]
+    return [text for each in tasks if (text := solution_text(env, each))]
 
 
-def _solution(env: Env, task: Task) -> str:
+def solution_text(env: Env, task: Task) -> str:
     """Return the text of a task's solution if it is one turn of text, otherwise ""."""
     policy = catch(solution_of, env, task).value
     turns = policy if isinstance(policy, Sequence) else ()
@@ -187,7 +187,7 @@ async def check_constant(subject: Subject) -> str:
     if roles_of(subject.env_class):
         raise SkippedError("a role takes part in the episodes, whose stand-in may judge all answers alike")
     tasks, env = await sample_tasks(subject.make(), TASKS), subject.make()
-    if not (solution := _solution(env, tasks[0])):
+    if not (solution := solution_text(env, tasks[0])):
         raise SkippedError("the first task has no solution that is one turn of text")
     what = f"the solution of task {tasks[0].id!r}"
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 
-from agentrl.checking import canaries, probe
+from agentrl.checking import canaries, parts, probe
 from agentrl.checking.attempts import AT_A_TASK, affordable, check_paid, sampled
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.checking.groups import check_groups
@@ -111,6 +111,7 @@ CHECKS = (
         of_rows=DERIVED.format("canaries(task) in it with the cheats that you can think of"),
     ),
     *canaries.CHECKS,
+    *parts.CHECKS,
     Check(
         "leak", Level.TRUTH, "Do the prompt and the tools keep the answer to themselves?",
         "Take the answer out of the prompt, its examples, the data that setup formats, and the tools.", check_leak,

@@ -80,6 +80,8 @@ def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
         "listing",
         "unclosed-think",
         "constant",
+        "part",
+        "padding",
         "groups",
         "hanging-tool",
         "odd-calls",
@@ -196,6 +198,90 @@ class Strict(good.Guessing):
 def test_a_solution_that_thinks_or_knows_no_other_replies_is_no_fault_of_the_environment(env: type) -> None:
     [result] = run_checks(Subject("thinking", env), [BY_NAME["unclosed-think"]])
     assert result.status is Status.PASSED, result.text
+
+
+class Decimal(good.Sums):
+    """Takes 42 for 42.0, and 4 for 4.0."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(re.fullmatch("[0-9.]{1,9}", ctx.text) is not None and float(ctx.text) == sum(ctx.task.data))
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (n, n / 10)) for n in range(9)]
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data):.2f}"]
+
+
+class Short(Decimal):
+    """Has solutions of one digit."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (n, 1)) for n in range(8)]
+
+    def oracle(self, task: Task) -> Policy:
+        return [str(sum(task.data))]
+
+
+class Explained(Short):
+    """Reads the first number; its oracle explains it."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(re.findall("[0-9]+", ctx.text)[:1] == [str(sum(ctx.task.data))])
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data)}, because {task.data[0]} + {task.data[1]} = {sum(task.data)}"]
+
+
+class Metric(Explained):
+    """Its solutions have units, which an answer need not have."""
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data)}{'km' if task.index % 2 else 'kg'}"]
+
+
+class Polar(good.Sums):
+    """Takes y for yes."""
+
+    def _word(self, task: Task) -> str:
+        return "no" if sum(task.data) % 2 else "yes"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() in (self._word(ctx.task), self._word(ctx.task)[0]))
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._word(task)]
+
+
+class Partial(good.Sums):
+    """Pays half for the first digit, and a little for an explanation."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        said, right = (ctx.text.split() or [""])[-1], str(sum(ctx.task.data))
+        return float(said == right) or 0.5 * (said[:1] == right[:1])
+
+    @reward(weight=0.1)
+    def explained(self, ctx: Context) -> float:
+        return float(len(ctx.text.split()) > 20)
+
+
+class Brief(good.Sums):
+    """Charges for length."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(str(sum(ctx.task.data)) in ctx.text.split()) - min(len(ctx.text) / 1000, 0.5)
+
+
+@pytest.mark.parametrize("name", ["part", "padding"])
+@pytest.mark.parametrize("env", [Decimal, Short, Explained, Metric, Polar, Partial, Brief])
+def test_shorter_and_longer_forms_of_a_solution_are_no_fault(env: type, name: str) -> None:
+    [result] = run_checks(Subject("forms", env), [BY_NAME[name]])
+    assert result.status.is_fine, result.text
 
 
 class Sluggish(good.Sums):
