@@ -369,6 +369,35 @@ class Whispering(Sums):
         return [Message(role="user", content=f"(The answer to this is {sum(task.data)}, shh.) What is {task.id}?")]
 
 
+class Numbered(Sums):
+    """Begins its prompt with the answer."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        a, b = task.data
+        return [Message(role="user", content=f"[{a + b}] Add {a} and {b}, and write the number alone.")]
+
+
+class Headed(Sums):
+    """Begins its prompt with the answer, which is a word."""
+
+    caught_by = "leak"
+
+    def _word(self, task: Task) -> str:
+        return "".join(chr(ord("a") + int(digit)) for digit in str(sum(task.data)))
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"{self._word(task)}: spell the sum of {task.id}, with a for 0")]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == self._word(ctx.task))
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._word(task)]
+
+
 class Hinting(Adder):
     """Has a tool whose description gives the answer away."""
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from agentrl_sandbox import UnavailableError, choose
 
-from agentrl.checking import attempts, canaries, hanging, running
+from agentrl.checking import attempts, canaries, hanging, leaks, running
 from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
 from agentrl.env import Context, Limits, Message, Policy, Task, reward, shared
 from agentrl.env.testing import cancellation
-from agentrl.env.testing.episodes import play_each
+from agentrl.env.testing.episodes import play_each, sample_tasks
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
 from agentrl.types import text_of
 from tests.unit.packaging.wheels import write_base
@@ -197,6 +197,30 @@ class Strict(good.Guessing):
 @pytest.mark.parametrize("env", [Thinking, Strict])
 def test_a_solution_that_thinks_or_knows_no_other_replies_is_no_fault_of_the_environment(env: type) -> None:
     [result] = run_checks(Subject("thinking", env), [BY_NAME["unclosed-think"]])
+    assert result.status is Status.PASSED, result.text
+
+
+class Larger(good.Sums):
+    """Asks for the larger of two numbers, which is the first in 6 of the 8 tasks that are read first."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (50, n) if n % 16 in (0, 5, 7) else (n, 50)) for n in range(64)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content="Which is larger, {} or {}?".format(*task.data))]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == str(max(ctx.task.data)))
+
+    def oracle(self, task: Task) -> Policy:
+        return [str(max(task.data))]
+
+
+def test_a_reader_that_is_right_by_chance_reads_more_tasks() -> None:
+    tasks = asyncio.run(sample_tasks(Larger(), leaks.FEW))
+    assert sum(task.data[0] > task.data[1] for task in tasks) > leaks.LIMIT * len(tasks)
+    [result] = run_checks(Subject("larger", Larger), [BY_NAME["leak"]])
     assert result.status is Status.PASSED, result.text
 
 
