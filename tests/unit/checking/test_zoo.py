@@ -83,6 +83,7 @@ def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
         "part",
         "padding",
         "groups",
+        "options",
         "hanging-tool",
         "odd-calls",
     ]
