@@ -90,7 +90,10 @@ async def _played(subject: Subject, task: Task, call: Call, what: str) -> list[M
 
 
 async def _moments(subject: Subject, task: Task, call: Call) -> list[Moment]:
-    name, arguments = call
+    return [moment async for moment in moments(subject.make(), task, [calling(*call)])]
+
+
+def calling(name: str, arguments: Arguments) -> Message:
+    """Return a turn with one call."""
     function = ToolCall(type="function", function={"name": name, "arguments": arguments})
-    turn = Message(role="assistant", content="", tool_calls=[function])
-    return [moment async for moment in moments(subject.make(), task, [turn])]
+    return Message(role="assistant", content="", tool_calls=[function])

@@ -16,6 +16,7 @@ from agentrl.env.base import Env, Policy
 from agentrl.env.policies import (
     DEFAULT_REWARD,
     NOISE,
+    SILENCE,
     TOOL_CALL,
     echo,
     saying,
@@ -28,6 +29,7 @@ from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, sample_tasks
 from agentrl.env.tools import tools_of
 from agentrl.errors import catch
+from agentrl.rollout.parsing import THINK, THINK_END
 from agentrl.types import Message, text_of
 
 NUMBERS = ", ".join(map(str, range(200)))
@@ -99,10 +101,10 @@ def listing(env: Env, task: Task, tasks: list[Task]) -> Policy:
 
 
 def _solutions(env: Env, tasks: list[Task]) -> list[str]:
-    return [text for each in tasks if (text := _solution(env, each))]
+    return [text for each in tasks if (text := solution_text(env, each))]
 
 
-def _solution(env: Env, task: Task) -> str:
+def solution_text(env: Env, task: Task) -> str:
     """Return the text of a task's solution if it is one turn of text, otherwise ""."""
     policy = catch(solution_of, env, task).value
     turns = policy if isinstance(policy, Sequence) else ()
@@ -110,16 +112,24 @@ def _solution(env: Env, task: Task) -> str:
 
 
 def unclosed_thinking(env: Env, task: Task, tasks: list[Task]) -> Policy:  # noqa: ARG001
-    """Solve the task inside a thought that never ends."""
+    """Solve the task inside a thought that never ends.
+
+    A solution that is a function reads its own earlier turns as it wrote them. If it raises, the thought is empty: it
+    need not understand what the environment says to silence.
+    """
     solution = solution_of(env, task)
     if solution is None:
         raise SkippedError(f"task {task.id!r} has no oracle, whose solution the thought would contain")
-    turns = 0
+    turns, written = 0, dict[str | None, Message]()
 
     def think(messages: list[Message]) -> str:
         nonlocal turns
-        turn, turns = turn_of(solution, turns, messages), turns + 1
-        return f"<think>{turn if isinstance(turn, str) else text_of(turn) + json.dumps(turn.get('tool_calls'))}"
+        seen = [written.get(message.get("reasoning_content"), message) for message in messages]
+        turn, turns = catch(turn_of, solution, turns, seen).value or SILENCE, turns + 1
+        thought = turn if isinstance(turn, str) else text_of(turn) + json.dumps(turn.get("tool_calls"))
+        thought = thought.replace(THINK_END, "").strip("\n")
+        written[thought] = Message(role="assistant", content=turn) if isinstance(turn, str) else turn
+        return f"{THINK}{thought}"
 
     return think
 
@@ -177,7 +187,7 @@ async def check_constant(subject: Subject) -> str:
     if roles_of(subject.env_class):
         raise SkippedError("a role takes part in the episodes, whose stand-in may judge all answers alike")
     tasks, env = await sample_tasks(subject.make(), TASKS), subject.make()
-    if not (solution := _solution(env, tasks[0])):
+    if not (solution := solution_text(env, tasks[0])):
         raise SkippedError("the first task has no solution that is one turn of text")
     what = f"the solution of task {tasks[0].id!r}"
 

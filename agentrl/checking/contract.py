@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from agentrl.checking.attempts import offered
+from agentrl.checking.calls import calling, odd_arguments
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.env.base import Policy
 from agentrl.env.comparison import difference
@@ -16,15 +18,18 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import UNPAID, check_complete, has_rewards
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
-from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, undocumented
+from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, unchanged, undocumented
 from agentrl.env.messages import few, short
 from agentrl.env.play import aplay
-from agentrl.env.policies import SILENCE, solution_of
+from agentrl.env.policies import SILENCE, player_of, solution_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.checks import check_gymnasium, check_tasks
-from agentrl.env.testing.episodes import sample_tasks
+from agentrl.env.testing.episodes import play_signals, sample_tasks
+from agentrl.errors import acatch, catch
 from agentrl.types import HELD_OUT, TRAIN
 
+EPISODE_S = 10.0
+"""Time of an episode whose task is compared."""
 DISTINCT = 0.5
 """Share of the first training tasks that must differ in their data to identify a task by it: sides of a coin do not."""
 
@@ -130,12 +135,25 @@ def _text(value: Any) -> str:
 
 
 async def episode(subject: Subject) -> str:
-    """Play a first episode of empty answers, as the dry run before a training run does."""
+    """Play a first episode of empty answers, as the dry run of a training run does; then the tools and the oracle."""
     driver = EnvDriver(subject.make())
     task = await first_task(driver, TRAIN, 0)
     _, notes = await first_episode(driver.env, task, 0, min(MAX_TURNS, driver.max_turns))
+    await _check_unchanged(subject, task)
     fail_if(notes)
     return ""
+
+
+async def _check_unchanged(subject: Subject, task: Task) -> None:
+    """Raise ConfigError if an ordinary episode or a call of a tool changes the task; nothing else is reported."""
+    env = subject.make()
+    policies = dict[str, Policy | None]()
+    for tool in await offered(subject, task):
+        policies[f"a call of {tool['name']}"] = [calling(tool["name"], next(odd_arguments(tool["parameters"])))]
+    policies["an ordinary episode"] = catch(player_of, env, task).value
+    for who, policy in policies.items():
+        with unchanged(env, task, who):
+            await acatch(asyncio.wait_for(play_signals(subject.make(), task, policy or ()), EPISODE_S))
 
 
 async def serialisable(subject: Subject) -> str:
@@ -203,7 +221,7 @@ CHECKS = (
     ),
     Check(
         "episode", Level.CONTRACT, "Does a first episode run as training needs it?",
-        "Change what the text names; training prints the same before a run.", episode,
+        "Change what the text names.", episode,
         is_basis=True,
     ),
     Check(

@@ -10,7 +10,6 @@ from typing import Any
 
 from agentrl.checking.attempts import earned, offered
 from agentrl.checking.check import TASKS, FailedError, Subject
-from agentrl.env.base import Policy
 from agentrl.env.policies import saying
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, sample_tasks
@@ -23,16 +22,21 @@ VALUE = re.compile(
 )
 """A word such as 'answer', a colon, an equals sign or 'is', and the value up to a comma, a quote or a bracket."""
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
-LIMIT = 0.5
-"""Share of the tasks that a reader may solve by chance."""
+SIGNS = ".,:;!?()[]{}\"'`"
+FEW, LIMIT = TASKS // 2, 0.5
+"""Tasks of each split that every reader tries, and the share that it may solve by chance."""
+MANY, MOST = 4 * TASKS, 0.7
+"""The same for a reader that solves more: the first of two choices, for example, is right for half of the tasks."""
 FORMS = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>")
 
 Reader = Callable[[str], str]
+Reading = tuple[str, str, str]
+"""What is read, in what, and the form of the answer."""
 
 
 def _last_word(text: str) -> str:
     words = text.split()
-    return words[-1].strip(".,:;!?()[]{}\"'`") if words else ""
+    return words[-1].strip(SIGNS) if words else ""
 
 
 def _last_number(text: str) -> str:
@@ -48,6 +52,8 @@ def _value(text: str) -> str:
 
 
 READERS: dict[str, Reader] = {
+    "the first word": lambda text: (text.split() or [""])[0].strip(SIGNS),
+    "the first number": lambda text: found[0] if (found := NUMBER.search(text)) else "",
     "the last word": _last_word,
     "the last number": _last_number,
     "the last line": lambda text: (text.splitlines() or [""])[-1],
@@ -59,25 +65,32 @@ READERS: dict[str, Reader] = {
 
 async def check_leak(subject: Subject) -> str:
     """Check that nobody solves the tasks by repeating a certain part of the prompt, or of what describes the tools."""
-    tasks = await sample_tasks(subject.make(), TASKS // 2)
-    described = await play_each(partial(_described, subject), tasks)
-    cases = list[tuple[str, Task, Policy]]()
-    for (name, read), form in itertools.product(READERS.items(), FORMS):
-        cases += [(f"{name} of the prompt", task, partial(_answer, read, form)) for task in tasks]
-        if any(described):
-            answers = [saying(form.format(read(text))) for text in described]
-            cases += [(f"{name} of the tools", *told) for told in zip(tasks, answers, strict=True)]
-
-    async def attempted(case: tuple[str, Task, Policy]) -> bool:
-        what, task, policy = case
-        return (await earned(subject, task, policy, what)).is_solved
-
-    found = await play_each(attempted, cases)
-    for start in range(0, len(cases), len(tasks)):
-        solved = sum(found[start : start + len(tasks)])
-        if solved > LIMIT * len(tasks):
-            raise FailedError(f"{cases[start][0]} solves {solved} of {len(tasks)} tasks")
+    readings = [*itertools.product(READERS, ("prompt", "tools"), FORMS)]
+    tasks = await sample_tasks(subject.make(), FEW)
+    solved = await _solved(subject, readings, tasks)
+    for reading in (one for one, count in zip(readings, solved, strict=True) if count > LIMIT * len(tasks)):
+        more = await sample_tasks(subject.make(), MANY)
+        [count] = await _solved(subject, [reading], more)
+        if count > MOST * len(more):
+            name, place, _ = reading
+            raise FailedError(f"{name} of the {place} solves {count} of {len(more)} tasks")
     return ""
+
+
+async def _solved(subject: Subject, readings: list[Reading], tasks: list[Task]) -> list[int]:
+    """Return how many tasks each reading solves."""
+    described = await play_each(partial(_described, subject), tasks)
+
+    async def is_solved(case: tuple[Reading, tuple[Task, str]]) -> bool:
+        (name, place, form), (task, text) = case
+        if place == "tools" and not text:
+            return False
+        read = READERS[name]
+        policy = saying(form.format(read(text))) if place == "tools" else partial(_answer, read, form)
+        return (await earned(subject, task, policy, f"{name} of the {place}")).is_solved
+
+    found = await play_each(is_solved, itertools.product(readings, zip(tasks, described, strict=True)))
+    return [sum(found[start : start + len(tasks)]) for start in range(0, len(found), len(tasks))]
 
 
 def _answer(read: Reader, form: str, messages: list[Message]) -> str:

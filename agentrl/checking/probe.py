@@ -62,21 +62,25 @@ class Probe:
     tasks: int
     is_reversed: bool = False
     ahead_s: float = 0.0
+    is_silent: bool = False
+    """Whether silence alone plays."""
 
 
-def policies_of(env: Env, task: Task) -> dict[str, Policy]:
-    """Return the environment's evidence, silence and noise, by name."""
+def policies_of(env: Env, task: Task, is_silent: bool) -> dict[str, Policy]:
+    """Return the environment's evidence, silence and noise, by name; or silence alone."""
+    if is_silent:
+        return {"silence": []}
     return {"oracle": player_of(env, task), **canaries_of(env, task), "silence": [], "noise": [NOISE]}
 
 
-async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -> Verdicts:
+async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False, is_silent: bool = False) -> Verdicts:
     """Play the sampled tasks with each policy, in order or in reverse."""
     found: Verdicts = {}
     sampled = await sample_tasks(subject.make(), tasks)
-    cases = [(task, name) for task in sampled for name in policies_of(subject.make(), task)]
+    cases = [(task, name) for task in sampled for name in policies_of(subject.make(), task, is_silent)]
     for task, name in reversed(cases) if is_reversed else cases:
         env = subject.make()
-        played = [each async for each in moments(env, task, policies_of(env, task)[name])]
+        played = [each async for each in moments(env, task, policies_of(env, task, is_silent)[name])]
         prompt = text_of(env.ctx.messages[0])
         signals = {signal.name: signal.value for signal in signals_of(played).values()}
         found[f"{task.split} {task.index}, {name}"] = {"task": task.id, "prompt": prompt, "rewards": signals}
@@ -84,10 +88,10 @@ async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False) -
 
 
 async def verdicts_elsewhere(
-    subject: Subject, tasks: int, surroundings: Surroundings, *, is_reversed: bool
+    subject: Subject, tasks: int, surroundings: Surroundings, *, is_reversed: bool = False, is_silent: bool = False
 ) -> Verdicts:
     """Return the verdicts of another process."""
-    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed, surroundings.ahead_s)
+    probe = Probe(absolute(subject.name), subject.options, tasks, is_reversed, surroundings.ahead_s, is_silent)
     paths = os.pathsep.join(map(os.path.abspath, sys.path))
     with TemporaryDirectory(prefix="agentrl-check-", ignore_cleanup_errors=True) as folder:
         child = await start_process(
@@ -114,7 +118,7 @@ def _last(errors: bytes) -> str:
 async def _answer(probe: Probe) -> Verdicts:
     subject = Subject.named(probe.name, probe.options)
     try:
-        return await verdicts(subject, probe.tasks, is_reversed=probe.is_reversed)
+        return await verdicts(subject, probe.tasks, is_reversed=probe.is_reversed, is_silent=probe.is_silent)
     finally:
         await close_shared()
 

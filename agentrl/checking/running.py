@@ -38,7 +38,7 @@ PLAY_S = SETTINGS.episode_timeout_s + LOAD_S
 """Time for a first ordinary episode, with loading."""
 LOADS = 10
 """How often a check may load the tasks and make what is shared, on top of its own time."""
-EPISODES, IN_TURN = {Level.TRUTH: 60, Level.BEHAVIOUR: 30}, 2
+EPISODES, IN_TURN = {Level.TRUTH: 64, Level.BEHAVIOUR: 30}, 2
 """How many slow episodes a level takes as long as, and how many of its checks play others one after another."""
 
 

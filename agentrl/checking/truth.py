@@ -6,16 +6,19 @@ import asyncio
 import itertools
 import json
 import time
+from dataclasses import replace
 
-from agentrl.checking import canaries, probe
+from agentrl.checking import canaries, parts, probe
 from agentrl.checking.attempts import AT_A_TASK, affordable, check_paid, sampled
-from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
+from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedError, Subject
 from agentrl.checking.groups import check_groups
 from agentrl.checking.leaks import check_leak
 from agentrl.env.adapter import Adapter
 from agentrl.env.base import Env
 from agentrl.env.comparison import difference
 from agentrl.env.testing.checks import check_canaries, check_oracle
+from agentrl.errors import acatch, catch
+from agentrl.plugins.tracebacks import describe_error
 
 ELSEWHERE = (
     probe.Surroundings(1, "Etc/GMT-14", "C"),
@@ -25,6 +28,8 @@ ELSEWHERE = (
 DERIVED = "In another file, derive a class from agentrl.env.resolve of this one, and write {}."
 LOCAL = "Keep what belongs to an episode in local variables or in its own instance, and change nothing that is shared."
 """Remedies for a function or a file of OpenRLHF."""
+SILENT = 4
+"""About how many episodes of silence a task of each split is, with two configurations."""
 BUDGET_S, MORE, MANY = 15.0, 4, 2048
 """The oracle solves more tasks, `MORE` times as many in each round, while a round takes less than these seconds."""
 
@@ -93,6 +98,37 @@ async def process(subject: Subject) -> str:
     return sampled(tasks, TASKS // 2)
 
 
+async def options(subject: Subject) -> str:
+    """Check that tasks and prompts with other numbers as options are those of a process that has read no others."""
+    other = _renumbered(subject)
+    if other.options == subject.options:
+        raise SkippedError("it has no option that is a number and may be another one")
+    changed = ", ".join(f"{key} {value}" for key, value in other.options.items() if key not in subject.options)
+    tasks = await affordable(subject, TASKS // 2, SILENT)
+    await probe.verdicts(subject, tasks, is_silent=True)
+    read = await acatch(probe.verdicts(other, tasks, is_silent=True))
+    if read.error:
+        raise SkippedError(f"with {changed}, no episode runs: {describe_error(read.error)}")
+    alone = await probe.verdicts_elsewhere(other, tasks, ELSEWHERE[0], is_silent=True)
+    if found := difference(_plain(read.value), _plain(alone)):
+        raise FailedError(f"with {changed}, a process that has read other options differs from a new one: {found}")
+    return f"with {changed}"
+
+
+def _renumbered(subject: Subject) -> Subject:
+    """Return the environment with another value of each option that is a number and was not given."""
+    for key, value in subject.make().config:
+        if key in subject.options or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        others = (
+            replace(subject, options={**subject.options, key: other}) for other in (2 * value, value + 1, value - 1)
+        )
+        subject = next(
+            (other for other in others if other.options[key] != value and not catch(other.make).error), subject
+        )
+    return subject
+
+
 def _plain(verdicts: probe.Verdicts) -> probe.Verdicts:
     """Return verdicts as they come from another process."""
     plain: probe.Verdicts = json.loads(json.dumps(verdicts))
@@ -111,6 +147,7 @@ CHECKS = (
         of_rows=DERIVED.format("canaries(task) in it with the cheats that you can think of"),
     ),
     *canaries.CHECKS,
+    *parts.CHECKS,
     Check(
         "leak", Level.TRUTH, "Do the prompt and the tools keep the answer to themselves?",
         "Take the answer out of the prompt, its examples, the data that setup formats, and the tools.", check_leak,
@@ -130,5 +167,10 @@ CHECKS = (
         "process", Level.TRUTH, "Are tasks and verdicts the same in every process, wherever and whenever it runs?",
         "Sort sets, use hashlib instead of hash(), read neither clock nor time zone, and find files beside __file__.",
         process, probe.PATIENCE_S + 10.0,
+    ),
+    Check(
+        "options", Level.TRUTH, "Are the tasks those of the options, whatever options were used before?",
+        "Keep tasks in the instance, or put every option that they depend on into the key of what is shared.",
+        options, probe.PATIENCE_S + 10.0,
     ),
 )  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 from agentrl.env.base import Env, Policy
 from agentrl.env.messages import is_turn, short, tool_call_fault
 from agentrl.env.tasks import Task
-from agentrl.errors import EnvError
-from agentrl.plugins.tracebacks import defined_at
+from agentrl.errors import AgentRLError, EnvError, catch
+from agentrl.plugins.tracebacks import call_author, defined_at, describe_error
 from agentrl.types import Message, text_of
 
 SILENCE = ""
@@ -32,9 +33,12 @@ def echo(messages: Sequence[Message]) -> str:
 
 
 def solution_of(env: Env, task: Task) -> Policy | None:
-    """Return the oracle of a task, None if there is none. Raises EnvError for anything else than a policy."""
-    oracle = env.oracle(task)
-    return None if oracle is None else checked_policy(oracle, _where(env))
+    """Return the oracle of a task, None if there is none.
+
+    Raises EnvError, which names the oracle, for what it raises, and for anything else than a policy.
+    """
+    oracle = call_author(f"{_where(env)} raised", env.oracle, task, at=env.oracle, kind=EnvError)
+    return None if oracle is None else _named(checked_policy(oracle, _where(env)), _where(env))
 
 
 def oracle_of(env: Env, task: Task) -> Policy:
@@ -70,7 +74,25 @@ def canaries_of(env: Env, task: Task) -> dict[str, Policy]:
     where = f"{type(env).__name__}.canaries{defined_at(env.canaries)}"
     if not isinstance(canaries, Mapping) or not all(isinstance(name, str) for name in canaries):
         raise EnvError(f"{where} returned {short(canaries)}; return a dict from names to policies: {{'silence': []}}")
-    return {name: checked_policy(policy, f"{where}: {name!r}") for name, policy in canaries.items()}
+    named = {name: (policy, f"{where}: {name!r}") for name, policy in canaries.items()}
+    return {name: _named(checked_policy(policy, who), who) for name, (policy, who) in named.items()}
+
+
+def _named(policy: Policy, who: str) -> Policy:
+    """Return a policy whose errors are EnvErrors that name it; `asked` says more of an iterator that has ended."""
+    if not callable(policy):
+        return policy
+
+    @wraps(policy)
+    def ask(messages: list[Message]) -> Message | str:
+        chosen = catch(policy, messages)
+        if chosen.error is None:
+            return chosen.value  # type: ignore[no-any-return]
+        if isinstance(chosen.error, AgentRLError | StopIteration):
+            raise chosen.error
+        raise EnvError(f"{who} raised {describe_error(chosen.error)}") from chosen.error
+
+    return ask
 
 
 def checked_policy(policy: Any, where: str = "play") -> Policy:
@@ -88,16 +110,20 @@ def turn_of(policy: Policy, turn: int, messages: Sequence[Message]) -> Message |
     """Return the policy's next turn; a list that has ended gives empty ones."""
     if not callable(policy):
         return policy[turn] if turn < len(policy) else SILENCE
-    where = f"the policy{defined_at(policy)}"
+    chosen = asked(policy, turn, messages)
+    _check_turn(chosen, f"the policy{defined_at(policy)}")
+    return chosen  # type: ignore[no-any-return]
+
+
+def asked(policy: Callable[[list[Message]], Any], turn: int, messages: Sequence[Message]) -> Any:
+    """Return what a function of the messages chooses. Raises EnvError if it calls an iterator that has ended."""
     try:
-        chosen = policy(list(messages))
+        return policy(list(messages))
     except StopIteration as end:
         raise EnvError(
-            f"{where} raised StopIteration at turn {turn + 1}: its turns have ended, perhaps in an earlier episode if "
-            "it is kept; make a new iterator for each episode"
+            f"the policy{defined_at(policy)} raised StopIteration at turn {turn + 1}: its turns have ended, perhaps in "
+            "an earlier episode if it is kept; make a new iterator for each episode"
         ) from end
-    _check_turn(chosen, where)
-    return chosen
 
 
 def _check_turn(turn: Any, where: str) -> None:

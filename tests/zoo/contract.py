@@ -166,6 +166,37 @@ class Editor(Sums):
         return super().setup(task, ctx)
 
 
+class Drawer(Adder):
+    """Has a tool that takes numbers out of the task, which later episodes miss."""
+
+    caught_by = "episode"
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(task.id, [*task.data]) for task in super().tasks(split)]
+
+    @tool
+    def take(self) -> str:
+        """Take the next number."""
+        numbers = self.ctx.task.data
+        return str(numbers.pop(0)) if numbers else "none is left"
+
+
+class Solver(Adder):
+    """Has a tool that sorts the numbers of the task, as its oracle asks it to."""
+
+    caught_by = "episode"
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(task.id, [*task.data]) for task in super().tasks(split)]
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers."""
+        if [a, b] == self.ctx.task.data:
+            self.ctx.task.data.sort(reverse=True)
+        return a + b
+
+
 class Boundless(Sums):
     """Has evidence that JSON cannot write."""
 

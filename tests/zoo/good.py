@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 from agentrl.env import (
@@ -20,6 +21,7 @@ from agentrl.env import (
     shared,
     tool,
 )
+from agentrl.types import text_of
 
 LOADING_S = 0.5
 PAIRS = [(a, b) for a in range(11, 31) for b in range(31, 51)]
@@ -131,3 +133,38 @@ class Adder(Sums):
             role="assistant", content="", tool_calls=[{"function": {"name": "add", "arguments": {"a": a, "b": b}}}]
         )
         return [call, str(a + b)]
+
+
+class Guessing(Sums):
+    """A number that replies to guesses narrow down; the oracle reads the guesses and the replies so far."""
+
+    limits = Limits(max_turns=6)
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        ctx.state.number, ctx.state.is_won = ctx.rng.randrange(1, 17), False
+        return [Message(role="user", content=f"Game {task.id}: guess a number from 1 to 16. Write nothing else.")]
+
+    def respond(self, turn: Turn, ctx: Context) -> Reply:
+        if not re.fullmatch("[0-9]{1,2}", turn.text):
+            return Reply.say("no number")
+        ctx.state.is_won = int(turn.text) == ctx.state.number
+        return Reply.end() if ctx.state.is_won else Reply.say("more" if int(turn.text) < ctx.state.number else "less")
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.state.is_won)
+
+    def oracle(self, task: Task) -> Policy:
+        def bisect(messages: list[Message]) -> str:
+            low, high, guess = 1, 16, 0
+            for message in messages:
+                if message["role"] == "assistant":
+                    guess = int(text_of(message))
+                low = guess + 1 if message["content"] == "more" else low
+                high = guess - 1 if message["content"] == "less" else high
+            return str((low + high) // 2)
+
+        return bisect
+
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"seventeen": ["17"] * 6}

@@ -10,7 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from agentrl.env import AgentEnv, Context, Env, Episode, Message, Model, Policy, Task, Tool, reward
+from pydantic import Field
+
+from agentrl.env import (
+    AgentEnv,
+    Context,
+    Env,
+    EnvConfig,
+    Episode,
+    Message,
+    Model,
+    Policy,
+    Task,
+    Tool,
+    is_in_share,
+    reward,
+)
 from agentrl.types import Signal, ToolSpec
 from tests.zoo.good import Adder, Race, Sums
 
@@ -223,6 +238,43 @@ class Formal(Sums):
         return {"talk": ["I do not know."]}
 
 
+class Beginning(Sums):
+    """Asks whether the solution begins with the answer, instead of the other way round."""
+
+    caught_by = "part"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(bool(ctx.text.strip()) and gold(ctx).startswith(ctx.text.strip()))
+
+
+class Inside(Sums):
+    """Asks whether the solution, a word, contains the answer, which is between tags."""
+
+    caught_by = "part"
+
+    def _word(self, task: Task) -> str:
+        return "".join(chr(ord("a") + int(digit)) for digit in f"{task.data[0]}{sum(task.data)}")
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        found = re.fullmatch("<answer>(.+)</answer>", ctx.text)
+        return float(found is not None and found[1] in self._word(ctx.task))
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"<answer>{self._word(task)}</answer>"]
+
+
+class Windy(Sums):
+    """Pays more for a longer text that ends with the sum."""
+
+    caught_by = "padding"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.split()[-1:] == [gold(ctx)]) * (1 + len(ctx.text) / 200)
+
+
 class Whispering(AgentEnv):
     """Its agent tells the model the answer."""
 
@@ -330,6 +382,35 @@ class Whispering(Sums):
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         return [Message(role="user", content=f"(The answer to this is {sum(task.data)}, shh.) What is {task.id}?")]
+
+
+class Numbered(Sums):
+    """Begins its prompt with the answer."""
+
+    caught_by = "leak"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        a, b = task.data
+        return [Message(role="user", content=f"[{a + b}] Add {a} and {b}, and write the number alone.")]
+
+
+class Headed(Sums):
+    """Begins its prompt with the answer, which is a word."""
+
+    caught_by = "leak"
+
+    def _word(self, task: Task) -> str:
+        return "".join(chr(ord("a") + int(digit)) for digit in str(sum(task.data)))
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content=f"{self._word(task)}: spell the sum of {task.id}, with a for 0")]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == self._word(ctx.task))
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._word(task)]
 
 
 class Hinting(Adder):
@@ -448,3 +529,25 @@ class Judging(Sums):
     def right(self, ctx: Context) -> Signal:
         is_lucky = hash(ctx.text) % 2 == 0
         return Signal("right", float(ctx.text.strip() == gold(ctx)) + 0.1 * is_lucky)
+
+
+class Sized(EnvConfig):
+    """How many tasks there are."""
+
+    high: int = Field(31, ge=12, description="first number that is too large for a question")
+
+
+class Cached(Sums):
+    """Keeps the tasks of a split for all environments, whatever their options are."""
+
+    caught_by = "options"
+    Config = Sized
+    read: ClassVar[dict[str, list[Task]]] = {}
+
+    def tasks(self, split: str) -> list[Task]:
+        if split not in self.read:
+            self.read[split] = [task for task in self._all(split) if is_in_share(task.id, 0.25) == (split == "test")]
+        return self.read[split]
+
+    def _all(self, split: str) -> list[Task]:
+        return [Task(f"{a}+{b}", (a, b)) for a in range(11, self.config.high) for b in range(31, 51)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
@@ -120,15 +121,10 @@ async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Ep
 
     Raises ConfigError for a reward without a value, and for an episode that changes its task.
     """
-    began, data = time.monotonic(), catch(deepcopy, task.data).value
-    is_comparable = not difference(data, task.data)
-    async with observed(type(env)) as notes:
-        episodes = await aplay(env, SILENT, task, seed, turns)
-    if is_comparable and (changed := difference(data, task.data, "task.data")):
-        raise ConfigError(
-            f"{type(env).__name__}: an episode changed its task, which all episodes of the task share: {changed}; "
-            "change a copy, and keep it in ctx.state"
-        )
+    began = time.monotonic()
+    with unchanged(env, task):
+        async with observed(type(env)) as notes:
+            episodes = await aplay(env, SILENT, task, seed, turns)
     episode = episodes[0]
     if failed := _without_value(episode):
         raise ConfigError(await _refusal(env, task, failed, seed, turns))
@@ -138,6 +134,19 @@ async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Ep
         if [other.messages for other in again] != [other.messages for other in episodes]:
             notes.append("The same seed gave an episode with other messages: draw only from ctx.rng.")
     return episode, notes
+
+
+@contextmanager
+def unchanged(env: Env, task: Task, who: str = "an episode") -> Iterator[None]:
+    """Raise ConfigError if the body changes the data of a task. Data that differs from its copy is not compared."""
+    data = catch(deepcopy, task.data).value
+    is_comparable = not difference(data, task.data)
+    yield
+    if is_comparable and (changed := difference(data, task.data, "task.data")):
+        raise ConfigError(
+            f"{type(env).__name__}: {who} changed its task, which all episodes of the task share: {changed}; "
+            "change a copy, and keep it in ctx.state"
+        )
 
 
 def prompt_of(episode: Episode) -> list[Message]:

@@ -15,8 +15,9 @@ from agentrl.env.base import Env, Policy
 from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.messages import is_turn, short
+from agentrl.env.policies import asked
 from agentrl.env.tasks import check_choice
-from agentrl.errors import ConfigError, EngineRefusedError, EnvError
+from agentrl.errors import ConfigError, EngineRefusedError, EnvError, catch
 from agentrl.plugins.files import is_path
 from agentrl.rollout import byte_renderer
 from agentrl.rollout.byte_renderer import ByteRenderer
@@ -66,7 +67,8 @@ def rehearse(
     UTF-8 byte is a token, and nothing is loaded. `timeout_s` limits the episode, and each turn to half of that.
 
     What the environment raises is in `error` and `stop_reason`, as in training. Raises EnvError for a turn that cannot
-    be played and when the episode needs more turns than the script has, and ConfigError if there is no such tokenizer.
+    be played and when the episode needs more turns than the script has, what a function of the messages raises, and
+    ConfigError if there is no such tokenizer.
     """
     check_choice(split, index)
     EnvDriver(env)
@@ -104,7 +106,7 @@ class Rehearsal:
         self._env, self._turns = env, turns
         self._prompts: dict[TokenIds, list[Message]] = {}
         self._tokenizer, self._max_context = tokenizer, max_context
-        self._fault: EnvError | None = None
+        self._fault: Exception | None = None
 
     async def run(self, request: EpisodeRequest) -> Trajectory:
         """Play the episode."""
@@ -131,20 +133,20 @@ class Rehearsal:
         return EnvDriver(type(self._env)(self._env.config), max_turns)
 
     def _next_turn(self, prompt: TokenIds, number: int) -> ScriptedTurn:
-        try:
-            turn = self._turn(prompt, number)
-            _check_turn(turn, number + 1)
-        except EnvError as fault:
-            self._fault = fault
+        chosen = catch(self._turn, prompt, number)
+        if chosen.error:
+            self._fault = chosen.error
             return Raise(EngineRefusedError("the script has ended"))
+        turn: str | Message | ScriptedTurn = chosen.value
         return text_of(turn) + write_calls(turn.get("tool_calls") or ()) if isinstance(turn, dict) else turn
 
     def _turn(self, prompt: TokenIds, number: int) -> str | Message | ScriptedTurn:
-        if callable(self._turns):
-            return self._turns(list(self._prompts.get(prompt, ())))
-        if number < len(self._turns):
-            return self._turns[number]
-        raise EnvError(f"the episode needs turn {number + 1}, and the script ends after {number}")
+        if not callable(self._turns) and number >= len(self._turns):
+            raise EnvError(f"the episode needs turn {number + 1}, and the script ends after {number}")
+        messages = self._prompts.get(prompt, ())
+        turn = asked(self._turns, number, messages) if callable(self._turns) else self._turns[number]
+        _check_turn(turn, number + 1)
+        return turn
 
 
 class _NotingRenderer:

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 from agentrl_sandbox import UnavailableError, choose
 
-from agentrl.checking import attempts, canaries, hanging, running
+from agentrl.checking import attempts, canaries, hanging, leaks, running
 from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Check, Level, Status, Subject
 from agentrl.checking.running import run_checks
 from agentrl.env import Context, Limits, Message, Policy, Task, reward, shared
 from agentrl.env.testing import cancellation
-from agentrl.env.testing.episodes import play_each
+from agentrl.env.testing.episodes import play_each, sample_tasks
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
+from agentrl.types import text_of
 from tests.unit.packaging.wheels import write_base
 from tests.zoo import behaviour, contract, good, packages, truth
 
@@ -66,7 +67,7 @@ def test_the_zoo_has_an_animal_for_every_check() -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Race, good.Seated])
+@pytest.mark.parametrize("env", [good.Sums, good.Adder, good.Levels, good.Race, good.Seated, good.Guessing])
 def test_environments_without_a_fault_pass_every_check(env: type) -> None:
     faults = [f"{r.check.name}: {r.text}" for r in run_checks(subject(env), PLAYED) if not r.status.is_fine]
     assert faults == []
@@ -79,7 +80,10 @@ def test_an_environment_without_an_oracle_fails_only_what_needs_one() -> None:
         "listing",
         "unclosed-think",
         "constant",
+        "part",
+        "padding",
         "groups",
+        "options",
         "hanging-tool",
         "odd-calls",
     ]
@@ -114,6 +118,13 @@ def test_after_an_error_in_what_every_check_needs_the_rest_is_not_checked(env: t
     assert {(r.status, r.text) for r in found[place + 1 :]} == {(Status.UNCHECKED, f"not checked: see {basis}")}
 
 
+def test_a_tool_that_changes_the_task_is_one_failure_that_names_it() -> None:
+    found = list(run_checks(subject(contract.Drawer), PLAYED))
+    [failed] = [r for r in found if r.status is Status.FAILED]
+    assert "Drawer: a call of take changed its task, which all episodes of the task share" in failed.text
+    assert "change a copy, and keep it in ctx.state" in failed.text
+
+
 class Crashing(good.Sums):
     @reward
     def right(self, ctx: Context) -> float:
@@ -129,6 +140,173 @@ def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
     [text] = {r.text for r in others}
     assert "no ordinary episode ends well: an ordinary episode at task '11+31' (train) has no reward" in text
     assert "ZeroDivisionError" in text
+
+
+class Stumbling(good.Guessing):
+    def oracle(self, task: Task) -> Policy:
+        return lambda messages: str(int(text_of(messages[0])))
+
+
+class Exhausted(good.Sums):
+    turns = iter(())
+
+    def oracle(self, task: Task) -> Policy:
+        return lambda _: next(self.turns)
+
+
+class Tripping(good.Sums):
+    def canaries(self, task: Task) -> dict[str, Policy]:
+        return {"twice": lambda messages: str(messages["twice"])}  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("env", "check", "named"),
+    [
+        (Stumbling, "oracle", "Stumbling.oracle"),
+        (Stumbling, "empty", "Stumbling.oracle"),
+        (Tripping, "canaries", "Tripping.canaries"),
+        (Exhausted, "oracle", "the policy"),
+        (Exhausted, "empty", "the policy"),
+    ],
+)
+def test_an_oracle_or_a_canary_that_raises_is_named(env: type, check: str, named: str) -> None:
+    [result] = run_checks(Subject("raising", env), [BY_NAME[check]])
+    assert re.search(rf"{named} \(test_zoo.py:\d+\)(: 'twice')? raised \w+( at turn 1)?: .", result.text)
+    assert "engine" not in result.text
+
+
+class Thinking(good.Sums):
+    def oracle(self, task: Task) -> Policy:
+        return [f"<think>Add them.</think>{sum(task.data)}"]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.rpartition("</think>")[2].strip() == str(sum(ctx.task.data)))
+
+
+class Strict(good.Guessing):
+    def oracle(self, task: Task) -> Policy:
+        bisect = super().oracle(task)
+
+        def strict(messages: list[Message]) -> str:
+            assert text_of(messages[-1]) != "no number", "a guess is a number"
+            return str(bisect(messages))  # type: ignore[operator]
+
+        return strict
+
+
+@pytest.mark.parametrize("env", [Thinking, Strict])
+def test_a_solution_that_thinks_or_knows_no_other_replies_is_no_fault_of_the_environment(env: type) -> None:
+    [result] = run_checks(Subject("thinking", env), [BY_NAME["unclosed-think"]])
+    assert result.status is Status.PASSED, result.text
+
+
+class Larger(good.Sums):
+    """Asks for the larger of two numbers, which is the first in 6 of the 8 tasks that are read first."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (50, n) if n % 16 in (0, 5, 7) else (n, 50)) for n in range(64)]
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        return [Message(role="user", content="Which is larger, {} or {}?".format(*task.data))]
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() == str(max(ctx.task.data)))
+
+    def oracle(self, task: Task) -> Policy:
+        return [str(max(task.data))]
+
+
+def test_a_reader_that_is_right_by_chance_reads_more_tasks() -> None:
+    tasks = asyncio.run(sample_tasks(Larger(), leaks.FEW))
+    assert sum(task.data[0] > task.data[1] for task in tasks) > leaks.LIMIT * len(tasks)
+    [result] = run_checks(Subject("larger", Larger), [BY_NAME["leak"]])
+    assert result.status is Status.PASSED, result.text
+
+
+class Decimal(good.Sums):
+    """Takes 42 for 42.0, and 4 for 4.0."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(re.fullmatch("[0-9.]{1,9}", ctx.text) is not None and float(ctx.text) == sum(ctx.task.data))
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (n, n / 10)) for n in range(9)]
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data):.2f}"]
+
+
+class Short(Decimal):
+    """Has solutions of one digit."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split} {n}", (n, 1)) for n in range(8)]
+
+    def oracle(self, task: Task) -> Policy:
+        return [str(sum(task.data))]
+
+
+class Explained(Short):
+    """Reads the first number; its oracle explains it."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(re.findall("[0-9]+", ctx.text)[:1] == [str(sum(ctx.task.data))])
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data)}, because {task.data[0]} + {task.data[1]} = {sum(task.data)}"]
+
+
+class Metric(Explained):
+    """Its solutions have units, which an answer need not have."""
+
+    def oracle(self, task: Task) -> Policy:
+        return [f"{sum(task.data)}{'km' if task.index % 2 else 'kg'}"]
+
+
+class Polar(good.Sums):
+    """Takes y for yes."""
+
+    def _word(self, task: Task) -> str:
+        return "no" if sum(task.data) % 2 else "yes"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(ctx.text.strip() in (self._word(ctx.task), self._word(ctx.task)[0]))
+
+    def oracle(self, task: Task) -> Policy:
+        return [self._word(task)]
+
+
+class Partial(good.Sums):
+    """Pays half for the first digit, and a little for an explanation."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        said, right = (ctx.text.split() or [""])[-1], str(sum(ctx.task.data))
+        return float(said == right) or 0.5 * (said[:1] == right[:1])
+
+    @reward(weight=0.1)
+    def explained(self, ctx: Context) -> float:
+        return float(len(ctx.text.split()) > 20)
+
+
+class Brief(good.Sums):
+    """Charges for length."""
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        return float(str(sum(ctx.task.data)) in ctx.text.split()) - min(len(ctx.text) / 1000, 0.5)
+
+
+@pytest.mark.parametrize("name", ["part", "padding"])
+@pytest.mark.parametrize("env", [Decimal, Short, Explained, Metric, Polar, Partial, Brief])
+def test_shorter_and_longer_forms_of_a_solution_are_no_fault(env: type, name: str) -> None:
+    [result] = run_checks(Subject("forms", env), [BY_NAME[name]])
+    assert result.status.is_fine, result.text
 
 
 class Sluggish(good.Sums):
