@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from agentrl.checking.attempts import ROUNDING, earned
@@ -51,13 +50,23 @@ def _parts(solutions: Sequence[str]) -> Iterator[list[str]]:
 
     There are none of a solution that does not begin with two digits or two letters, nor of one of a few words.
     """
-    front = re.sub(r"\w+$", "", _common(solutions))
-    back = re.sub(r"\w+$", "", _common([text[len(front) :][::-1] for text in solutions]))[::-1]
-    begins = re.compile(r"\d\d" if len({*solutions}) <= FEW else r"\d\d|[^\W\d_]{2}")
+    front = _to_a_word(_common(solutions))
+    back = _to_a_word(_common([text[len(front) :][::-1] for text in solutions]))[::-1]
+    are_few = len({*solutions}) <= FEW
     for text in solutions:
         own = text[len(front) : len(text) - len(back)]
-        lengths = {1, len(own) // 2} if begins.match(own) else ()
+        begins = len(own) > 1 and (own[:2].isdecimal() or (own[:2].isalpha() and not are_few))
+        lengths = {1, len(own) // 2} if begins else ()
         yield [f"{front}{own[:length]}{back}" for length in sorted(lengths)]
+
+
+def _to_a_word(text: str) -> str:
+    """Return a text without the word, or the part of one, at its end."""
+    return text[: next((place for place in range(len(text), 0, -1) if not _is_word(text[place - 1])), 0)]
+
+
+def _is_word(sign: str) -> bool:
+    return sign.isalnum() or sign == "_"
 
 
 def _common(texts: Sequence[str]) -> str:
