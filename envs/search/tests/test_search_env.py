@@ -324,7 +324,7 @@ async def test_a_corpus_and_several_golds_may_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{oops", "q.jsonl:1: not JSON"),
+        ("{oops", "q.jsonl:1: not a line of JSON"),
         ("[]", "q.jsonl:1: must be an object with a question"),
         ('{"question": "?", "answer": ""}', "q.jsonl:1: has no answer"),
         ('{"question": "?", "answer": "x", "context": [["a"]]}', "q.jsonl:1: the context is not in HotpotQA's format"),
