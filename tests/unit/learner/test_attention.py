@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -82,8 +83,7 @@ def flash(
     scale: float, window_size: tuple[int, int], enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
     """What `varlen_attn` promises: for each sequence, queries and keys aligned at their ends, within a window."""
-    assert query.shape[1] > key.shape[1] == value.shape[1], "keys are not expanded"
-    assert enable_gqa
+    assert enable_gqa == (query.shape[1] != key.shape[1])
     assert (ends_q.dtype, ends_k.dtype) == (torch.int32, torch.int32)
     assert (int(ends_q.diff().max()), int(ends_k.diff().max())) == (most_q, most_k)
     left, right = window_size
@@ -119,7 +119,12 @@ def test_tiles_are_dense_attention_under_the_mask_of_the_sequences(
 def test_gathered_keys_are_dense_attention_under_the_same_mask(trees: Trees, window: int | None) -> None:
     spans, positions, mask = layout(trees)
     inputs = states(len(positions))
-    found = outcome(Gathered(spans, torch.device("cpu"), flash), inputs, window)
+
+    def grouped(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **keys: Any) -> Tensor:
+        assert (query.shape[1], key.shape[1], value.shape[1]) == (HEADS, GROUPS, GROUPS), "keys are not expanded"
+        return flash(query, key, value, *rest, **keys)
+
+    found = outcome(Gathered(spans, torch.device("cpu"), grouped), inputs, window)
     for one, expected in zip(found, dense(mask & ~far(positions, window), inputs), strict=True):
         torch.testing.assert_close(one, expected, atol=1e-5, rtol=1e-4)
 
