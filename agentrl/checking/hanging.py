@@ -14,6 +14,7 @@ from agentrl.env.arguments import as_object
 from agentrl.env.base import Env, Policy
 from agentrl.env.config import Limits
 from agentrl.env.context import Context
+from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.policies import solution_of, turn_of
 from agentrl.env.rewards import reward, rewards_of
@@ -72,7 +73,8 @@ async def tool(subject: Subject) -> str:
     hanging = changed(subject, {"setup": setup}, tool_timeout_s=LIMIT_S)
     await _ends(hanging, task, lambda _: _calls(names), CALM, "its tools never answer")
     if not names:
-        raise SkippedError("the environment offers no tools")
+        is_agent = EnvDriver(subject.make()).is_agent
+        raise SkippedError("its agent calls tools itself" if is_agent else "the environment offers no tools")
     return f"tools: {', '.join(sorted(names))}"
 
 

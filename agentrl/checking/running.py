@@ -154,7 +154,10 @@ class _Room:
         except concurrent.futures.TimeoutError:
             line = authors_line(self._thread)
             self._start()
-            text = f"it took longer than {timeout_s:.0f} s, and its deadline did not end it{line}"
+            text = (
+                f"it took longer than {timeout_s:.0f} s, and its deadline did not end it{line}: what blocks belongs in "
+                "a plain def, which has a thread of its own, or in asyncio.to_thread"
+            )
             return Caught(error=_BlockedError(text))
         finally:
             os.chdir(home)
