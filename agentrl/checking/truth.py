@@ -25,6 +25,8 @@ ELSEWHERE = (
     probe.Surroundings(2, "Etc/GMT+11", "C.UTF-8", 1000 * probe.DAY_S),
 )
 """The other processes. The second has another year, month and day of the week."""
+OTHER_S = 60.0
+"""Time for the tasks of other options, which may be far larger."""
 DERIVED = "In another file, derive a class from agentrl.env.resolve of this one, and write {}."
 LOCAL = "Keep what belongs to an episode in local variables or in its own instance, and change nothing that is shared."
 """Remedies for a function or a file of OpenRLHF."""
@@ -106,9 +108,10 @@ async def options(subject: Subject) -> str:
     changed = ", ".join(f"{key} {value}" for key, value in other.options.items() if key not in subject.options)
     tasks = await affordable(subject, TASKS // 2, SILENT)
     await probe.verdicts(subject, tasks, is_silent=True)
-    read = await acatch(probe.verdicts(other, tasks, is_silent=True))
+    read = await acatch(asyncio.wait_for(probe.verdicts(other, tasks, is_silent=True), OTHER_S))
     if read.error:
-        raise SkippedError(f"with {changed}, no episode runs: {describe_error(read.error)}")
+        why = f"took {OTHER_S:.0f} s" if isinstance(read.error, TimeoutError) else describe_error(read.error)
+        raise SkippedError(f"with {changed}, no episode runs: {why}")
     alone = await probe.verdicts_elsewhere(other, tasks, ELSEWHERE[0], is_silent=True)
     if found := difference(_plain(read.value), _plain(alone)):
         raise FailedError(f"with {changed}, a process that has read other options differs from a new one: {found}")
@@ -121,7 +124,7 @@ def _renumbered(subject: Subject) -> Subject:
         if key in subject.options or isinstance(value, bool) or not isinstance(value, int | float):
             continue
         others = (
-            replace(subject, options={**subject.options, key: other}) for other in (2 * value, value + 1, value - 1)
+            replace(subject, options={**subject.options, key: other}) for other in (value + 1, value - 1, 2 * value)
         )
         subject = next(
             (other for other in others if other.options[key] != value and not catch(other.make).error), subject
