@@ -20,6 +20,8 @@ SCRIPT = Path(__file__).with_name("generate.py")
 SHOWN = 500
 PROCESSES = {"codeio": 4}
 """Processes that generate a dataset whose entries are what programs return: a few depend on time or addresses."""
+UNSOLVED = "Integral("
+"""In the answer of an integral that the library could not solve: it repeats the question, which earns nothing."""
 
 
 def generated(name: str, keys: Mapping[str, Any], seed: int, size: int, timeout_s: float) -> list[Entry | None]:
@@ -52,12 +54,12 @@ def _generated(name: str, request: bytes, timeout_s: float) -> list[Entry]:
 def tasks_of(name: str, entries: Sequence[Entry | None], held_out: float) -> dict[str, list[Task]]:
     """Return the tasks of "train" and "test".
 
-    A hash of its question puts a task in one of them, and repeated questions count once. Raises EnvError if a split has
-    no task.
+    A hash of its question puts a task in one of them, and repeated questions count once; entries without a solution are
+    left out. Raises EnvError if a split has no task.
     """
     splits: dict[str, dict[str, Task]] = {"train": {}, "test": {}}
     for index, entry in enumerate(entries):
-        if entry is None:
+        if entry is None or UNSOLVED in str(entry["answer"]):
             continue
         question = str(entry["question"])
         split = "test" if is_in_share(question, held_out) else "train"

@@ -178,6 +178,14 @@ def test_the_splits_share_no_question_and_repeated_questions_count_once() -> Non
     assert sorted(train + test) == sorted({entry["question"] for entry in made})
 
 
+def test_an_integral_that_the_library_could_not_solve_is_no_task() -> None:
+    made = entries("intermediate_integration", 100)
+    unsolved = f"intermediate_integration/{next(n for n, one in enumerate(made) if 'Integral(' in one['answer'])}"
+    tasks = {task.id for split in tasks_of("intermediate_integration", made, 0.1).values() for task in split}
+    assert unsolved not in tasks
+    assert len(tasks) > 80
+
+
 def test_too_few_questions_are_refused_with_the_keys_to_change() -> None:
     with pytest.raises(EnvError, match=r"rg:leg_counting: 4 entries contain 1 different questions, and none for"):
         tasks_of("leg_counting", entries("leg_counting", 1) * 4, 0.1)
