@@ -57,8 +57,10 @@ def prepare(module: str, name: str, keys: dict[str, Any]) -> Callable[[str], str
     import sympy
     from sympy.parsing import sympy_parser
 
-    sympy.parse_expr = sympy_parser.parse_expr = guarded(sympy_parser.parse_expr)
+    parse = sympy_parser.parse_expr
+    sympy.parse_expr = sympy_parser.parse_expr = guarded(parse)
     importlib.import_module(module)
+    sympy_parser.parse_expr = parse  # sympy's own: `simplify` reads names of units with it
     made = sys.modules["reasoning_gym.factory"].create_dataset(name, seed=0, size=1, **keys)
 
     def score(request: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'reasoning-gym>=0.1.25'")
 
-from agentrl_reasoning_gym.entries import generated, tasks_of
+from agentrl_reasoning_gym.entries import UNSOLVED, generated, tasks_of
 from agentrl_reasoning_gym.library import NAMES, Entry, dataset
 from agentrl_reasoning_gym.sandboxed import SandboxedScorer
 from agentrl_reasoning_gym.scoring import LONGEST, SYMBOLIC, Scorer, is_answer
@@ -80,6 +80,12 @@ async def test_expressions_are_scored_in_a_sandbox(sandboxed: SandboxedScorer, r
         for junk in (None, "", "I do not know", *executing(forged), "9" * (LONGEST + 1)):
             assert await sandboxed(junk, entry) <= 0.05
     assert not forged.exists()
+
+
+@pytest.mark.parametrize("sandboxed", SYMBOLIC, indirect=True)
+async def test_right_answers_earn_1_in_a_sandbox(sandboxed: SandboxedScorer, request: Any) -> None:
+    made = [each for each in entries(request.node.callspec.params["sandboxed"], 60) if UNSOLVED not in each["answer"]]
+    assert [each["answer"] for each in made if await sandboxed(each["answer"], each) != 1.0] == []
 
 
 @pytest.mark.parametrize("sandboxed", ["puzzle24"], indirect=True)
@@ -180,7 +186,7 @@ def test_the_splits_share_no_question_and_repeated_questions_count_once() -> Non
 
 def test_an_integral_that_the_library_could_not_solve_is_no_task() -> None:
     made = entries("intermediate_integration", 100)
-    unsolved = f"intermediate_integration/{next(n for n, one in enumerate(made) if 'Integral(' in one['answer'])}"
+    unsolved = f"intermediate_integration/{next(n for n, one in enumerate(made) if UNSOLVED in one['answer'])}"
     tasks = {task.id for split in tasks_of("intermediate_integration", made, 0.1).values() for task in split}
     assert unsolved not in tasks
     assert len(tasks) > 80
