@@ -250,7 +250,7 @@ class Canned(Responder):
         """Return that there are no tokens."""
         return 0
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         """Do nothing."""
         return True
 

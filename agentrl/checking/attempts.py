@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentrl.checking.check import TASKS, FailedError, SkippedError, Subject, UncheckedError
 from agentrl.env.base import Env, Policy
@@ -15,8 +16,21 @@ from agentrl.env.rewards import passes
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, play_signals, sample_tasks
 from agentrl.env.testing.rehearsal import Rehearsal
-from agentrl.types import EpisodeRequest, EpisodeSettings, SampleId, Signal, StopReason, ToolSpec, Trajectory
+from agentrl.types import (
+    EpisodeRequest,
+    EpisodeSettings,
+    Message,
+    SampleId,
+    Signal,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+    Trajectory,
+)
 
+Arguments = dict[str, Any]
+Call = tuple[str, Arguments]
+"""The name and the arguments of a tool call."""
 ROUNDING = 1e-9
 CHANCE = 0.4
 """Most that a text may earn on average, where a solution earns 1, if it can be right by chance.
@@ -94,6 +108,12 @@ async def ordinary(subject: Subject) -> float:
 def faults_of(signals: Iterable[Signal]) -> list[str]:
     """Return why rewards that count are invalid, each with its name."""
     return [f"{signal.name}: {signal.reason}" for signal in signals if not signal.valid and signal.weight]
+
+
+def calling(*calls: Call) -> Message:
+    """Return a turn with calls and no text."""
+    made = [ToolCall(type="function", function={"name": name, "arguments": arguments}) for name, arguments in calls]
+    return Message(role="assistant", content="", tool_calls=made)
 
 
 async def offered(subject: Subject, task: Task) -> Sequence[ToolSpec]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from agentrl.checking.attempts import faults_of, offered
+from agentrl.checking.attempts import Arguments, Call, calling, faults_of, offered
 from agentrl.checking.check import FailedError, SkippedError, Subject
 from agentrl.checking.hanging import changed
 from agentrl.env.comparison import difference
@@ -16,7 +16,7 @@ from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import described_error
 from agentrl.env.testing.episodes import Moment, moments, play_each, sample_tasks, signals_of
 from agentrl.errors import acatch
-from agentrl.types import TOOL_ERROR, Message, ToolCall, text_of
+from agentrl.types import TOOL_ERROR, text_of
 
 LIMIT_S = 10.0
 """Most time for a call."""
@@ -32,8 +32,6 @@ ODD: dict[str, tuple[Any, ...]] = {
     "object": ({"a": NESTED}, "a", None),
 }
 """What a model may give, by the type of the parameter: odd values of that type, and values of other types."""
-Arguments = dict[str, Any]
-Call = tuple[str, Arguments]
 
 
 async def check_odd_calls(subject: Subject) -> str:
@@ -90,10 +88,4 @@ async def _played(subject: Subject, task: Task, call: Call, what: str) -> list[M
 
 
 async def _moments(subject: Subject, task: Task, call: Call) -> list[Moment]:
-    return [moment async for moment in moments(subject.make(), task, [calling(*call)])]
-
-
-def calling(name: str, arguments: Arguments) -> Message:
-    """Return a turn with one call."""
-    function = ToolCall(type="function", function={"name": name, "arguments": arguments})
-    return Message(role="assistant", content="", tool_calls=[function])
+    return [moment async for moment in moments(subject.make(), task, [calling(call)])]

@@ -104,6 +104,12 @@ def _solutions(env: Env, tasks: list[Task]) -> list[str]:
     return [text for each in tasks if (text := solution_text(env, each))]
 
 
+def check_unjudged(subject: Subject) -> None:
+    """Raise SkippedError if a role may judge the answers."""
+    if roles_of(subject.env_class):
+        raise SkippedError("a role takes part in the episodes, whose stand-in may judge all answers alike")
+
+
 def solution_text(env: Env, task: Task) -> str:
     """Return the text of a task's solution if it is one turn of text, otherwise ""."""
     policy = catch(solution_of, env, task).value
@@ -184,8 +190,7 @@ async def check_empty(subject: Subject) -> str:
 
 async def check_constant(subject: Subject) -> str:
     """Check that the solution of one task does not earn what solutions of most others earn."""
-    if roles_of(subject.env_class):
-        raise SkippedError("a role takes part in the episodes, whose stand-in may judge all answers alike")
+    check_unjudged(subject)
     tasks, env = await sample_tasks(subject.make(), TASKS), subject.make()
     if not (solution := solution_text(env, tasks[0])):
         raise SkippedError("the first task has no solution that is one turn of text")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
-from agentrl.checking.attempts import attempt
+from agentrl.checking.attempts import attempt, calling
 from agentrl.checking.check import FailedError, SkippedError, Subject
 from agentrl.engine.scripted import Hang
 from agentrl.env.arguments import as_object
@@ -21,7 +21,7 @@ from agentrl.env.rewards import reward, rewards_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import described
 from agentrl.env.testing.episodes import sample_tasks
-from agentrl.types import EpisodeSettings, Message, Scope, ToolCall, Trajectory
+from agentrl.types import EpisodeSettings, Message, Scope, Trajectory
 
 LIMIT_S = 0.3
 """Time limit of a call that hangs."""
@@ -71,16 +71,13 @@ async def tool(subject: Subject) -> str:
         return subject.env_class.setup(self, task, ctx)
 
     hanging = changed(subject, {"setup": setup}, tool_timeout_s=LIMIT_S)
-    await _ends(hanging, task, lambda _: _calls(names), CALM, "its tools never answer")
+    await _ends(
+        hanging, task, lambda _: calling(*((name, {}) for name in sorted(names))), CALM, "its tools never answer"
+    )
     if not names:
         is_agent = EnvDriver(subject.make()).is_agent
         raise SkippedError("its agent calls tools itself" if is_agent else "the environment offers no tools")
     return f"tools: {', '.join(sorted(names))}"
-
-
-def _calls(names: set[str]) -> Message:
-    calls = [ToolCall(type="function", function={"name": name, "arguments": {}}) for name in sorted(names)]
-    return Message(role="assistant", content="", tool_calls=calls)
 
 
 async def scorer(subject: Subject) -> str:

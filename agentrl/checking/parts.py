@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 
 from agentrl.checking.attempts import ROUNDING, earned
-from agentrl.checking.canaries import FEW, MOST_ALIKE, solution_text
+from agentrl.checking.canaries import FEW, MOST_ALIKE, check_unjudged, solution_text
 from agentrl.checking.check import TASKS, Check, FailedError, Level, SkippedError, Subject
 from agentrl.env.policies import saying, solution_reward
-from agentrl.env.roles import roles_of
 from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import play_each, sample_tasks
 
@@ -50,8 +50,8 @@ def _parts(solutions: Sequence[str]) -> Iterator[list[str]]:
 
     There are none of a solution that does not begin with two digits or two letters, nor of one of a few words.
     """
-    front = _to_a_word(_common(solutions))
-    back = _to_a_word(_common([text[len(front) :][::-1] for text in solutions]))[::-1]
+    front = _to_a_word(commonprefix(solutions))  # noqa: RUF071 (sign by sign)
+    back = _to_a_word(commonprefix([text[len(front) :][::-1] for text in solutions]))[::-1]  # noqa: RUF071
     are_few = len({*solutions}) <= FEW
     for text in solutions:
         own = text[len(front) : len(text) - len(back)]
@@ -67,12 +67,6 @@ def _to_a_word(text: str) -> str:
 
 def _is_word(sign: str) -> bool:
     return sign.isalnum() or sign == "_"
-
-
-def _common(texts: Sequence[str]) -> str:
-    """Return the longest text with which all begin."""
-    first, last = min(texts), max(texts)
-    return first[: next((place for place, sign in enumerate(first) if last[place : place + 1] != sign), None)]
 
 
 async def check_padding(subject: Subject) -> str:
@@ -102,8 +96,7 @@ async def check_padding(subject: Subject) -> str:
 
 async def _solved(subject: Subject, count: int) -> list[tuple[Task, str]]:
     """Return tasks with their solutions. Raises SkippedError if none is one turn of text, or a role may judge it."""
-    if roles_of(subject.env_class):
-        raise SkippedError("a role takes part in the episodes, whose stand-in may judge all answers alike")
+    check_unjudged(subject)
     tasks, env = await sample_tasks(subject.make(), count), subject.make()
     if solved := [(task, text) for task in tasks if (text := solution_text(env, task))]:
         return solved

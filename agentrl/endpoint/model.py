@@ -25,7 +25,7 @@ class Responder(Protocol):
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt. Raises RequestError."""
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         """Take note that a client is about to receive the answer; a retry delivers it again.
 
         Returns False, and takes no note, where nobody waits for it any more when its turn has come.
@@ -75,7 +75,7 @@ class Model:
     async def _asked(self, ask: Ask) -> str:
         assert self._session is not None, "the endpoint of a run sets it"
         answer = await self._session.answer(ask)
-        await self._session.deliver(answer)
+        await self._session.deliver(answer, lambda: True)
         return text_of(answer.message)
 
     def seat(self, agent: str) -> str:

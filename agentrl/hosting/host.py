@@ -279,7 +279,7 @@ class Relay(Responder):
         """Return the number of tokens of a request's prompt."""
         return int(await self._peer.call("count", episode=self._episode, ask=ask))
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         """Tell the worker that a client is about to receive the answer, once it has taken those before."""
         async with self._delivering:
             if is_wanted := is_awaited():

@@ -138,7 +138,7 @@ class Agent:
 
     async def deliver(self, answer: str) -> None:
         """Record an answer that a client is about to receive."""
-        await self._responder.deliver(self._answers[answer])
+        await self._responder.deliver(self._answers[answer], lambda: True)
 
     async def generate(self, ids: list[int], max_tokens: int | None, stop: list[str]) -> Any:
         """Sample a continuation of token ids."""

@@ -200,7 +200,7 @@ class Session(Responder):
         self._failing.set()
         return refused("engine_error", described(error), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         """Record the call of an answer that a client is about to receive; once, however often it is replayed.
 
         Calls are recorded one after another, each with its turn rewards. What has begun is ended though the client has
@@ -242,7 +242,7 @@ class Session(Responder):
             raise refused("invalid_request_error", f"stop is {stop!r}: give a list of texts that are not empty")
         ask = Ask((), max_tokens=most, stop=tuple(stop), ids=prompt)
         call = await self._under_way(self._sample, ask)
-        await self.deliver(call.answer)
+        await self.deliver(call.answer, lambda: True)
         return call.completion
 
     def _record(self, call: Call) -> tuple[tuple[Message, ...], int | None]:
@@ -311,8 +311,9 @@ class Session(Responder):
         if ask.ids:
             self._check_ids(ask.ids)
             return ask.ids, None, 0
-        self._check_length(ask)
-        is_long = _size(ask) > LONG
+        size = sum(len(text_of(message)) for message in ask.messages)
+        self._check_length(size)
+        is_long = size + _beside_texts(ask) > LONG
         return await asyncio.to_thread(self._render, ask, keys) if is_long else self._render(ask, keys)
 
     def _render(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
@@ -335,9 +336,8 @@ class Session(Responder):
             self._excuse = Refusal(StopReason.MAX_TURNS)
             raise refused("max_turns", f"the episode's limit of {most} calls is reached (limits.max_turns)")
 
-    def _check_length(self, ask: Ask) -> None:
-        """Refuse text that cannot fit before it is tokenized, which may take seconds."""
-        size = sum(len(text_of(message)) for message in ask.messages)
+    def _check_length(self, size: int) -> None:
+        """Refuse so many characters that they cannot fit before they are tokenized, which may take seconds."""
         if size > self._budget.context * longest_token(self._renderer.tokenizer):
             raise self._overlong(f"{size} characters")
 
@@ -373,11 +373,9 @@ def _whole(number: Any, what: str) -> int:
         raise refused("invalid_request_error", f"{what} is {number!r}: give a whole number") from None
 
 
-def _size(ask: Ask) -> int:
-    """Return about as many characters as the template has to write."""
-    calls = sum(len(str(message.get("tool_calls", ""))) for message in ask.messages)
-    texts = sum(len(text_of(message)) + EMPTY for message in ask.messages)
-    return texts + calls + len(str(ask.tools))
+def _beside_texts(ask: Ask) -> int:
+    """Return about as many characters as the template writes beside the texts of the messages."""
+    return sum(EMPTY + len(str(message.get("tool_calls", ""))) for message in ask.messages) + len(str(ask.tools))
 
 
 def _meant(nodes: Sequence[Node], answer: Message) -> Node:

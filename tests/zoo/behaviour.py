@@ -144,12 +144,14 @@ class Blaming(Adder):
 
 
 class Addressed(Blaming):
-    """Has an error text that is another one each time."""
+    """Has an error text that is another one each time: it contains an address, and nothing else gets it later."""
 
     caught_by = "odd-calls"
+    kept: ClassVar[list[object]] = []
 
     def _refusal(self) -> Exception:
-        return ValueError(f"{object()} is negative")
+        self.kept.append(object())
+        return ValueError(f"{self.kept[-1]} is negative")
 
 
 class Credulous(Adder):

@@ -97,7 +97,7 @@ class Stepping(Responder):
         """Return the bytes of a request's prompt, which are its tokens where there is no model."""
         return len(ByteTokenizer().apply_chat_template(ask.messages, add_generation_prompt=True))
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:  # noqa: ARG002
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:  # noqa: ARG002
         """Do nothing: a turn counts when it is given."""
         return True
 

@@ -38,7 +38,7 @@ class Numbering(Responder):
     async def count(self, ask: Ask) -> int:
         raise AssertionError("nobody counts tokens")
 
-    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool] = lambda: True) -> bool:
+    async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         raise AssertionError("the server delivers")
 
 
