@@ -15,9 +15,12 @@ from agentrl.errors import ConfigError, UnknownNameError
 
 
 class EnvConfig(Keys):
-    """Base of every environment's `class Config`: rejects unknown keys and validates values and defaults."""
+    """Base of every environment's `class Config`: rejects unknown keys and validates values and defaults.
 
-    model_config = ConfigDict(validate_default=True)
+    Numbers are finite: a run stores its configuration as JSON.
+    """
+
+    model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
 
 
 def _check_question(template: str) -> str:
