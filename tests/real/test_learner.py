@@ -98,6 +98,17 @@ def test_sharding_over_ranks_and_zero_stages_changes_neither_loss_nor_gradient_n
     assert [report.optimizer_steps for report in alone[1][0]] == [2, 2, 2]
 
 
+def test_with_bfloat16_products_the_zero_stages_differ_by_no_more_than_its_rounding(model: Path, tmp_path: Path):
+    """From stage 1 on, gradients of linear layers are added up between ranks in bfloat16, which keeps 8 bits."""
+    kinds = [replace(spec(model, zero_stage=stage), dtype="bfloat16") for stage in (0, 1, 2, 3)]
+    for learners in run("train", tmp_path, *kinds, ranks=2):
+        (plain, *_), *others = learners
+        for reports, *_ in others:
+            for got, expected in zip(reports, plain, strict=True):
+                assert got.loss == pytest.approx(expected.loss, abs=2**-10)
+                assert got.grad_norm == pytest.approx(expected.grad_norm, rel=2**-8)
+
+
 def test_checkpointing_changes_no_digit_on_two_ranks(model: Path, tmp_path: Path):
     plain = [spec(model, zero_stage=zero) for zero in (0, 3)]
     saving = [replace(each, gradient_checkpointing=True) for each in plain]
