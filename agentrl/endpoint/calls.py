@@ -7,21 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from weakref import ref
 
 from agentrl.endpoint.model import Responder
 from agentrl.endpoint.wire import Answer, Ask
-from agentrl.serving import Connection, Head
+from agentrl.serving import Connection, Head, RequestError
+
+REPEATED = {408, 409, 429}
+"""Besides those from 500 on, the statuses after which clients repeat a request."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
-    """One call, who waits for its answer, and how often a client has asked for it again."""
+    """One call, who waits for its answer, who has received it, and how often a client has asked for it again."""
 
     answer: asyncio.Task[Answer]
     retries: int = 0
-    is_delivered: bool = False
-    """Whether a client has received the answer."""
     _clients: list[Connection] = field(default_factory=list)
+    _receiver: ref[Connection] | None = None
 
     @contextmanager
     def awaited_by(self, client: Connection) -> Iterator[None]:
@@ -36,10 +39,31 @@ class Call:
         """Return whether a client waits for the answer."""
         return not all(client.is_closed for client in self._clients)
 
+    def is_received_by(self, client: Connection) -> None:
+        """Note that the answer is about to be written to a client."""
+        self._receiver = ref(client)
+
     @property
     def has_failed(self) -> bool:
         """Whether there is no answer, so that a retry is another call."""
         return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it has failed in a way after which no client repeats a request."""
+        if not self.has_failed or self.answer.cancelled():
+            return self.has_failed
+        error = self.answer.exception()
+        return isinstance(error, RequestError) and error.status < 500 and error.status not in REPEATED
+
+    def distance(self) -> tuple[int, int]:
+        """Return how far a retry of an equal request is from this call: nearest is one whose client has gone."""
+        if self.has_failed:
+            return 2, self.retries
+        if self._receiver is None:
+            return int(self.is_awaited()), self.retries
+        receiver = self._receiver()
+        return 4 if receiver and not receiver.is_closed else 3, self.retries
 
 
 class Calls:
@@ -52,17 +76,20 @@ class Calls:
     def call(self, ask: Ask, head: Head, body: bytes) -> Call:
         """Return the call of a request: an earlier one if it is a retry.
 
-        Of several equal calls, a retry is of one that no client waits for, whose answer none has received, with the
-        fewest retries.
+        Clients that send no key do not say of which of several equal calls. It is taken for one whose client has gone
+        without the answer; else one in flight; else one that failed, which is made anew; and last one whose answer was
+        received, rather by a connection that has closed since.
         """
         equal = self._equal.setdefault(_digest(head, body), [])
-        equal[:] = (call for call in equal if not call.has_failed)
+        equal[:] = (call for call in equal if not call.is_refused)
         if _is_retry(head) and equal:
-            call = min(equal, key=lambda one: (one.is_awaited(), one.is_delivered, one.retries))
-            call.retries += 1
-        else:
-            call = Call(asyncio.create_task(self._responder.answer(ask)))
-            equal.append(call)
+            call = min(equal, key=Call.distance)
+            if not call.has_failed:
+                call.retries += 1
+                return call
+            equal.remove(call)
+        call = Call(asyncio.create_task(self._responder.answer(ask)))
+        equal.append(call)
         return call
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ import resource
 import secrets
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from importlib.util import find_spec
@@ -115,13 +115,10 @@ class Endpoint:
         if self._client is None:
             if not find_spec("openai"):
                 raise ConfigError("`Model.client` needs the package openai: pip install openai")
-            from openai import AsyncOpenAI
-
-            from agentrl.endpoint.http_client import http_client
+            from agentrl.endpoint.openai_client import openai_client
 
             assert self._home is not None, "the endpoint has started"
-            client = http_client(self._home)
-            self._client = AsyncOpenAI(base_url=self._url, api_key=POLICY, http_client=client, timeout=CLIENT_S)
+            self._client = openai_client(self._home, base_url=self._url, api_key=POLICY, timeout=CLIENT_S)
             self._resources.push_async_callback(self._client.close)
         return self._client.with_options(api_key=token)
 
@@ -148,14 +145,15 @@ class Endpoint:
         ask = asked(request, episode.conversations)
         if request.only_counts:
             return request.write(await _counted(ask, episode.responder))
-        call = episode.calls.call(ask, head, body)
+        call, is_noted = episode.calls.call(ask, head, body), False
         with call.awaited_by(connection):
             answer = await asyncio.shield(call.answer)
-            is_noted = not connection.is_closed and await episode.responder.deliver(answer, call.is_awaited)
+            with suppress(ConnectionAbortedError):
+                is_noted = await connection.while_open(episode.responder.deliver(answer, call.is_awaited))
         if not is_noted or connection.is_closed:
             reason = "the client closed its side of the connection before it had the answer: keep it open until then"
             raise refused("connection_closed", reason)
-        call.is_delivered = True
+        call.is_received_by(connection)
         request.keep(ask, answer, episode.conversations)
         return request.write(answer)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import operator
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
@@ -15,6 +17,7 @@ from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, re
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
 from agentrl.roles import Asked, relayed
 from agentrl.rollout.boundary import Ending, described
+from agentrl.rollout.excuses import Excuses, Refusal
 from agentrl.rollout.recorder import Branch, Recorder
 from agentrl.rollout.renderer import Renderer, longest_token
 from agentrl.serving import RequestError
@@ -23,6 +26,8 @@ from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 T = TypeVar("T")
 LONG, EMPTY = 100_000, 16
 """Characters of a prompt that is rendered in a thread, and those that a message has without its text."""
+RENDERING = ThreadPoolExecutor(2, "agentrl-render")
+"""Threads apart from those of the event loop, which agents may hold while they wait for their answers."""
 Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
 """Samples one completion of (prompt, max_tokens, stop, number of the call)."""
 Take = Callable[[tuple[Message, ...], Message, str, int | None], Awaitable[None]]
@@ -38,7 +43,7 @@ class Budget:
     context: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
     """A conversation up to an answer, in tokens; `branch` recorded it."""
 
@@ -46,7 +51,11 @@ class Node:
     prompt: TokenIds
     sampled: TokenIds
     parsed: Message
+    answer: Message
+    """The parsed message as the agent received it."""
     turn: int
+    continuations: int = 0
+    """Calls that continue it, in flight or answered."""
 
     @property
     def ids(self) -> TokenIds:
@@ -77,13 +86,6 @@ class Call:
     is_cut_by_context: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Refusal:
-    """A call that a limit of the episode refused."""
-
-    limit: StopReason
-
-
 class OverlongError(RequestError):
     """A prompt that leaves no room for an answer."""
 
@@ -112,6 +114,7 @@ class Session(Responder):
         self._sampling: list[asyncio.Task[Any]] = []
         self._answered: dict[str, Call] = {}
         self._deliveries: dict[str, asyncio.Task[bool]] = {}
+        self._receivers: Counter[str] = Counter()
         self._recording = asyncio.Lock()
         self._failing = asyncio.Event()
         self._last: Call | None = None
@@ -120,8 +123,7 @@ class Session(Responder):
         self._is_over = False
         self.failure: Exception | None = None
         """What ended the episode: an error of the engine, or of taking a turn."""
-        self._excuse: Refusal | RoleError | None = None
-        """Why a call was refused after which no call has succeeded: an agent that then raises is not at fault."""
+        self._excuses = Excuses()
 
     async def accompany(self, playing: Coroutine[Any, Any, None]) -> Ending | None:
         """Await the agent, and return how the episode ends; None if the engine failed. Raises what the agent raised.
@@ -144,11 +146,12 @@ class Session(Responder):
         error = agent.exception()
         if error is None:
             return Ending(self._stop_reason())
-        if isinstance(error, EnvError) and isinstance(self._excuse, RoleError):
-            raise self._excuse from error
-        if isinstance(error, EnvError) and isinstance(self._excuse, Refusal):
-            return Ending(self._excuse.limit, described(error))
-        raise error
+        excuse = self._excuses.of(error)
+        if not isinstance(error, EnvError) or excuse is None:
+            raise error
+        if isinstance(excuse, RoleError):
+            raise excuse from error
+        return Ending(excuse.limit, described(error))
 
     async def answer(self, ask: Ask) -> Answer:
         """Answer a call; see `agentrl.endpoint.Responder`."""
@@ -168,30 +171,26 @@ class Session(Responder):
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt; see `agentrl.endpoint.Responder`."""
-        prompt, _, _ = await self._rendered(ask, list(keys_of(ask)))
+        self._check_length(ask)
+        prompt, _, _ = await self._rendered(ask, *self._parent(ask, list(keys_of(ask))))
         return len(prompt)
 
     async def _answered_by(self, ask: Ask) -> Answer:
         """Return the answer of the policy, or of the role that a call names."""
         return (await self._sample(ask)).answer if ask.role is None else await self._relay(ask)
 
-    def _survive(self, excuse: Refusal | RoleError | None) -> None:
-        """Forget why a call was refused before one that has succeeded, unless another has been refused since."""
-        if self._excuse is excuse:
-            self._excuse = None
-
     async def _relay(self, ask: Ask) -> Answer:
         """Ask a role; what it says is neither recorded nor trained."""
-        excuse = self._excuse
+        excuse = self._excuses.last
         try:
             answer = await relayed(self._roles, ask)
         except RequestError as error:
             if isinstance(error.__cause__, RoleError):
-                self._excuse = error.__cause__
+                self._excuses.add(error, error.__cause__)
             raise
         except EngineError as error:
             raise self._failed(error) from error
-        self._survive(excuse)
+        self._excuses.drop(excuse)
         return answer
 
     def _failed(self, error: Exception) -> RequestError:
@@ -203,8 +202,8 @@ class Session(Responder):
     async def deliver(self, answer: Answer, is_awaited: Callable[[], bool]) -> bool:
         """Record the call of an answer that a client is about to receive; once, however often it is replayed.
 
-        Calls are recorded one after another, each with its turn rewards. What has begun is ended though the client has
-        gone; see `agentrl.endpoint.Responder`.
+        Calls are recorded one after another, each with its turn rewards, unless all who await this method have been
+        cancelled before. What has begun is ended though the client has gone; see `agentrl.endpoint.Responder`.
         """
         if answer.id not in self._deliveries:
             call = self._answered.get(answer.id)
@@ -212,11 +211,15 @@ class Session(Responder):
                 return True
             self._check_running()
             self._deliveries[answer.id] = asyncio.create_task(self._delivered(call, is_awaited))
-        return await asyncio.shield(self._deliveries[answer.id])
+        self._receivers[answer.id] += 1
+        try:
+            return await asyncio.shield(self._deliveries[answer.id])
+        finally:
+            self._receivers[answer.id] -= 1
 
     async def _delivered(self, call: Call, is_awaited: Callable[[], bool]) -> bool:
         async with self._recording:
-            if not is_awaited():
+            if not (self._receivers[call.answer.id] and is_awaited()):
                 del self._deliveries[call.answer.id]  # a retry may still come
                 return False
             del self._answered[call.answer.id]
@@ -258,7 +261,7 @@ class Session(Responder):
         if call.ask.ids:
             text = self._renderer.tokenizer.decode(added)
             return (Message(role="user", content=text),) if added else (), parent
-        node = Node(branch, call.prompt, call.completion.ids, call.parsed, turn)
+        node = Node(branch, call.prompt, call.completion.ids, call.parsed, call.answer.message, turn)
         self._nodes.setdefault(key_after(call.key, call.answer.message), []).append(node)
         return call.ask.messages[call.known :], None if call.parent is None else call.parent.turn
 
@@ -269,15 +272,19 @@ class Session(Responder):
         return call.parent.branch if call.parent is not None and call.parent.is_tip else None
 
     async def _sample(self, ask: Ask) -> Call:
-        budget, excuse = self._budget, self._excuse
+        budget, excuse = self._budget, self._excuses.last
         self._check_turns()
-        keys = list(keys_of(ask))
         try:
-            prompt, parent, known = await self._rendered(ask, keys)
+            self._check_length(ask)
+            keys = list(keys_of(ask))
+            parent, known = self._parent(ask, keys)
+            if parent is not None:
+                parent.continuations += 1
+            prompt, parent, known = await self._rendered(ask, parent, known)
             if (room := budget.context - len(prompt)) <= 0:
                 raise self._overlong(f"{len(prompt)}")
-        except OverlongError:
-            self._excuse = Refusal(StopReason.CONTEXT_OVERFLOW)
+        except OverlongError as error:
+            self._excuses.add(error, Refusal(StopReason.CONTEXT_OVERFLOW))
             raise
         self._check_turns()  # others may have been sampled in between
         most, number = min(budget.tokens, ask.max_tokens or budget.tokens), self._sampled
@@ -285,7 +292,7 @@ class Session(Responder):
         outcome = await acatch(self._generate(prompt, min(most, room), ask.stop, number))
         if outcome.error is not None:
             raise self._failed(outcome.error)
-        self._survive(excuse)
+        self._excuses.drop(excuse)
         completion: Completion = outcome.value
         if ask.ids:
             self._outside |= {one for one in completion.ids if one >= len(self._renderer.tokenizer)}
@@ -303,29 +310,31 @@ class Session(Responder):
         self._answered[answer.id] = call
         return call
 
-    async def _rendered(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
-        """Return the prompt, the conversation that it continues if one is known, and the number of its messages.
+    def _parent(self, ask: Ask, keys: Sequence[Key]) -> tuple[Node | None, int]:
+        """Return the longest known conversation that a call continues, and the number of its messages."""
+        for known in range(len(ask.messages) - 1, 0, -1):
+            if nodes := self._nodes.get(keys[known]):
+                return _meant(nodes, ask.messages[known - 1]), known
+        return None, 0
 
-        `keys` are those of the ask. A long prompt is rendered in a thread, while other episodes go on.
+    async def _rendered(self, ask: Ask, parent: Node | None, known: int) -> tuple[TokenIds, Node | None, int]:
+        """Return the prompt, and (`parent`, `known`) if it continues that conversation, else (None, 0).
+
+        A long prompt is rendered in a thread, while other episodes go on.
         """
         if ask.ids:
             self._check_ids(ask.ids)
             return ask.ids, None, 0
-        size = sum(len(text_of(message)) for message in ask.messages)
-        self._check_length(size)
-        is_long = size + _beside_texts(ask) > LONG
-        return await asyncio.to_thread(self._render, ask, keys) if is_long else self._render(ask, keys)
+        if _size(ask) + EMPTY * len(ask.messages) <= LONG:
+            return self._render(ask, parent, known)
+        return await asyncio.get_running_loop().run_in_executor(RENDERING, self._render, ask, parent, known)
 
-    def _render(self, ask: Ask, keys: Sequence[Key]) -> tuple[TokenIds, Node | None, int]:
-        for known in range(len(ask.messages) - 1, 0, -1):
-            if keys[known] not in self._nodes:
-                continue
-            node = _meant(self._nodes[keys[known]], ask.messages[known - 1])
+    def _render(self, ask: Ask, parent: Node | None, known: int) -> tuple[TokenIds, Node | None, int]:
+        if parent is not None:
             new = ask.messages[known:]
-            added = catch(self._renderer.extend, node.prompt, node.sampled, node.parsed, new, ask.tools)
+            added = catch(self._renderer.extend, parent.prompt, parent.sampled, parent.parsed, new, ask.tools)
             if added.error is None and added.value is not None:
-                return node.ids + added.value, node, known
-            break
+                return parent.ids + added.value, parent, known
         first = catch(self._renderer.first, ask.messages, ask.tools)
         if first.error is not None:
             raise refused("invalid_request_error", f"the model's chat template: {described(first.error)}")
@@ -333,12 +342,15 @@ class Session(Responder):
 
     def _check_turns(self) -> None:
         if self._sampled >= (most := self._budget.calls):
-            self._excuse = Refusal(StopReason.MAX_TURNS)
-            raise refused("max_turns", f"the episode's limit of {most} calls is reached (limits.max_turns)")
+            error = refused("max_turns", f"the episode's limit of {most} calls is reached (limits.max_turns)")
+            self._excuses.add(error, Refusal(StopReason.MAX_TURNS))
+            raise error
 
-    def _check_length(self, size: int) -> None:
-        """Refuse so many characters that they cannot fit before they are tokenized, which may take seconds."""
-        if size > self._budget.context * longest_token(self._renderer.tokenizer):
+    def _check_length(self, ask: Ask) -> None:
+        """Refuse so much that it cannot fit before it is compared and tokenized, which may take seconds."""
+        if (count := len(ask.messages)) > self._budget.context:
+            raise self._overlong(f"{count} messages")
+        if (size := _size(ask)) > self._budget.context * longest_token(self._renderer.tokenizer):
             raise self._overlong(f"{size} characters")
 
     def _overlong(self, found: str) -> OverlongError:
@@ -355,9 +367,11 @@ class Session(Responder):
     def _stop_reason(self) -> StopReason:
         """Return why the episode ended: the agent's end, or an answer that the limits of the episode cut."""
         last = self._last
-        if last is None or not last.answer.is_cut or self._is_own_limit(last.ask):
+        if last is None or not last.answer.is_cut:
             return StopReason.AGENT_DONE
-        return StopReason.CONTEXT_OVERFLOW if last.is_cut_by_context else StopReason.MAX_TOKENS
+        if last.is_cut_by_context:
+            return StopReason.CONTEXT_OVERFLOW
+        return StopReason.AGENT_DONE if self._is_own_limit(last.ask) else StopReason.MAX_TOKENS
 
     def _is_own_limit(self, ask: Ask) -> bool:
         return ask.max_tokens is not None and ask.max_tokens < self._budget.tokens
@@ -373,21 +387,25 @@ def _whole(number: Any, what: str) -> int:
         raise refused("invalid_request_error", f"{what} is {number!r}: give a whole number") from None
 
 
-def _beside_texts(ask: Ask) -> int:
-    """Return about as many characters as the template writes beside the texts of the messages."""
-    return sum(EMPTY + len(str(message.get("tool_calls", ""))) for message in ask.messages) + len(str(ask.tools))
+def _size(ask: Ask) -> int:
+    """Return about as many characters as the prompt has, without the marks of its messages."""
+    texts = sum(len(text_of(message)) for message in ask.messages)
+    calls = (call["function"]["arguments"] for message in ask.messages for call in message.get("tool_calls", ()))
+    return texts + sum(len(str(one)) for one in calls) + sum(len(str(tool)) for tool in ask.tools)
 
 
 def _meant(nodes: Sequence[Node], answer: Message) -> Node:
     """Return the one of several equal answers that a client sends back.
 
-    Clients that keep them tell its calls' ids and its reasoning; else it is one that nothing follows yet.
+    Clients that keep them tell its calls' ids, its reasoning and its white space; else it is one that few calls
+    continue.
     """
 
-    def likeness(node: Node) -> tuple[bool, bool, bool]:
-        ids, same_ids = ([call["id"] for call in one.get("tool_calls", ())] for one in (answer, node.parsed))
-        thought, same_thought = (one.get("reasoning_content", "") for one in (answer, node.parsed))
-        return ids == same_ids, thought == same_thought, node.is_tip
+    def likeness(node: Node) -> tuple[bool, bool, bool, bool, int]:
+        ids, same_ids = ([call["id"] for call in one.get("tool_calls", ())] for one in (answer, node.answer))
+        thought, same_thought = (one.get("reasoning_content", "") for one in (answer, node.answer))
+        is_same = text_of(answer) == text_of(node.answer)
+        return ids == same_ids, thought == same_thought, is_same, node.is_tip, -node.continuations
 
     return max(nodes, key=likeness)
 

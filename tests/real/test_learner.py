@@ -401,7 +401,8 @@ def joined(folder: Path) -> dict[str, torch.Tensor]:
             name, kind, *start = key.split("/")
             parts, place = shards[f"{name}/{kind}"], int(start[0]) if start else 0
             if place in parts:
-                assert not start and torch.equal(parts[place], tensor.view(-1)), f"two ranks write {key}"
+                assert not start, f"two ranks write {key}"
+                assert torch.equal(parts[place], tensor.view(-1)), f"ranks write {key} that differ"
             parts[place] = tensor.view(-1)
     return {name: torch.cat([parts[start] for start in sorted(parts)]) for name, parts in shards.items()}
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 from itertools import count
+from typing import cast
 
 import httpx
 import pytest
@@ -57,16 +58,69 @@ async def test_each_retry_of_equal_requests_joins_another_call() -> None:
     assert [await said(one.answer) for one in (*firsts, *retries)] == ["0", "1", "2"] * 2
 
 
+class Client:
+    """A connection, as far as calls look at it."""
+
+    is_closed = False
+
+
 async def test_a_retry_takes_no_answer_that_a_client_has_received() -> None:
-    calls = Calls(responder := Numbering())
+    calls, client = Calls(responder := Numbering()), connection()
     responder.released.set()
     received, lost = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
-    received.is_delivered = True
+    received.is_received_by(client)
     for _ in range(3):
         assert calls.call(ASK, RETRY, b"same") is lost
-    lost.is_delivered = True
+    lost.is_received_by(client)
     assert calls.call(ASK, RETRY, b"same") is received
     await calls.close()
+
+
+async def test_a_retry_joins_the_call_in_flight_rather_than_one_that_a_client_has_received() -> None:
+    calls, client = Calls(responder := Numbering()), connection()
+    responder.released.set()
+    received, asked = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
+    received.is_received_by(client)
+    with asked.awaited_by(client):
+        assert calls.call(ASK, RETRY, b"same") is asked
+    await calls.close()
+
+
+async def test_a_retry_gets_the_answer_whose_connection_has_closed_though_it_was_written() -> None:
+    calls, (kept, closed) = Calls(responder := Numbering()), (connection(), connection())
+    responder.released.set()
+    first, second = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
+    first.is_received_by(kept)
+    second.is_received_by(closed)
+    closed.is_closed = True  # type: ignore[misc]
+    assert calls.call(ASK, RETRY, b"same") is second
+    await calls.close()
+
+
+@pytest.mark.parametrize(("status", "expected"), [(502, "1"), (429, "1"), (400, "0")])
+async def test_a_retry_is_of_the_call_that_failed_where_clients_repeat_it_and_not_of_one_that_was_answered(
+    status: int, expected: str
+) -> None:
+    calls, client = Calls(responder := Numbering()), connection()
+    responder.released.set()
+    received = calls.call(ASK, FIRST, b"same")
+    await received.answer
+    received.is_received_by(client)
+
+    async def failing(ask: Ask) -> Answer:
+        raise RequestError(HTTPStatus(status), "role_error", "away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(responder, "answer", failing)
+        failed = calls.call(ASK, FIRST, b"same")
+        with pytest.raises(RequestError, match="away"):
+            await failed.answer
+    assert await said(calls.call(ASK, RETRY, b"same").answer) == expected
+    await calls.close()
+
+
+def connection() -> Connection:
+    return cast(Connection, Client())
 
 
 async def test_requests_that_differ_or_are_no_retries_are_calls_of_their_own() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
+import re2
 
+from agentrl.endpoint import Ask
 from agentrl.engine.scripted import Delay, ScriptedEngine
 from agentrl.env import Context, Model, reward
 from agentrl.rollout import session
@@ -19,10 +23,12 @@ from agentrl.rollout.episode import EpisodeRunner
 from agentrl.rollout.model_renderers import TemplateRenderer
 from agentrl.rollout.session import shown
 from agentrl.serving import RequestError
-from agentrl.types import Completion, Message, StopReason, TokenIds, ToolSpec, text_of
+from agentrl.types import Completion, Message, StopReason, TokenIds, ToolSpec, Trajectory, text_of
 from tests.unit.rollout.agents import ADD, CALL, TOOLED, Client, Played, play, user
 from tests.unit.rollout.cases import Listening, check_law_1, request, stage
 from tests.unit.rollout.templates import encode
+
+LARGE = {"type": "function", "id": "a", "function": {"name": "add", "arguments": json.dumps({"a": "y" * 10_000_000})}}
 
 
 class Slow(Played):
@@ -267,13 +273,20 @@ async def test_a_client_that_closed_its_connection_gets_no_answer_that_is_not_re
     assert (trajectory.turns, trajectory.reward) == (1, -1.0)
 
 
-async def test_an_answer_whose_client_leaves_while_another_turn_is_scored_is_not_recorded() -> None:
+async def by_tokens(client: Client) -> None:
+    await client.model.tokens.generate([5, 6])
+
+
+@pytest.mark.parametrize("ask", [over_http, by_ask, by_tokens], ids=["http", "ask", "tokens"])
+async def test_an_answer_that_is_given_up_while_another_turn_is_scored_is_not_recorded(
+    ask: Callable[[Client], Awaitable[None]],
+) -> None:
     base, sampled = slow(0), asyncio.Event()
 
     async def agent(client: Client) -> None:
         first = asyncio.ensure_future(client.ask(user("one")))
         await base.scoring.wait()
-        second = asyncio.ensure_future(client.ask(user("two")))
+        second = asyncio.ensure_future(ask(client))
         await sampled.wait()
         await asyncio.sleep(0.05)  # nobody announces an answer that waits
         second.cancel()
@@ -379,6 +392,142 @@ async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(monkeypatc
 
     trajectory, heard = await play(agent)
     assert (trajectory.turns, len(heard.calls), rendered) == (1, 1, ["one"])
+
+
+@pytest.mark.parametrize("messages", [[user("")] * 4001, [{"role": "assistant", "tool_calls": [LARGE]}, user("one")]])
+async def test_a_conversation_that_cannot_fit_is_refused_before_it_is_compared(messages: list[Any]) -> None:
+    compared: list[Ask] = []
+
+    async def agent(client: Client) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "keys_of", lambda ask: compared.append(ask) or iter(()))
+            answer = await client.post({"messages": messages})
+        assert (answer.status_code, "maximum context length" in answer.text) == (400, True)
+        await client.ask(user("one"))
+
+    trajectory, _ = await play(agent)
+    assert (trajectory.turns, compared) == (1, [])
+
+
+async def test_long_prompts_need_none_of_the_threads_that_agents_hold() -> None:
+    released, played = threading.Event(), asyncio.Event()
+
+    async def agent(client: Client) -> None:
+        loop = asyncio.get_running_loop()
+        held = [loop.run_in_executor(None, released.wait) for _ in range(min(32, (os.cpu_count() or 1) + 4))]
+        try:
+            await asyncio.wait_for(client.ask(user("word " * 30_000)), 30)
+            played.set()
+        finally:
+            released.set()
+            await asyncio.gather(*held)
+
+    trajectory, _ = await play(agent, context=200_000)
+    assert (played.is_set(), trajectory.error) == (True, "")
+
+
+@pytest.mark.parametrize("keeps_reasoning", [True, False])
+async def test_calls_that_a_client_can_read_tell_equal_answers_apart(keeps_reasoning: bool) -> None:
+    async def agent(client: Client) -> None:
+        asked = [await client.ask(user("sum"), tools=[ADD]) for _ in range(3)]
+        for answer in reversed(asked):
+            sent = {key: value for key, value in answer.items() if key != "reasoning_content" or keeps_reasoning}
+            result = {"role": "tool", "tool_call_id": answer["tool_calls"][0]["id"], "content": "7"}
+            await client.ask(user("sum"), sent, result, tools=[ADD])
+
+    sampled = [f"<think>plan {n}</think>{CALL}<tool_call>{{broken</tool_call>" for n in range(3)]
+    trajectory, _ = await play(agent, [*sampled, "end 2", "end 1", "end 0"])
+    assert ends(trajectory) == [("plan 0", "end 0"), ("plan 1", "end 1"), ("plan 2", "end 2")]
+
+
+async def test_each_of_several_equal_answers_is_continued_though_their_client_sends_only_their_text() -> None:
+    async def agent(client: Client) -> None:
+        asked = [await client.ask(user("sum")) for _ in range(3)]
+        texts = [{"role": "assistant", "content": answer["content"]} for answer in asked]
+        await asyncio.gather(*(client.ask(user("sum"), text, user("sure?")) for text in texts))
+
+    sampled = [f"<think>plan {n}</think>seven" for n in range(3)]
+    trajectory, _ = await play(agent, [*sampled, "end 0", "end 1", "end 2"])
+    assert ends(trajectory) == [("plan 0", "end 0"), ("plan 1", "end 1"), ("plan 2", "end 2")]
+
+
+async def test_of_answers_that_differ_in_white_space_the_one_that_is_sent_back_is_continued() -> None:
+    async def agent(client: Client) -> None:
+        asked = [await client.ask(user("sum")) for _ in range(2)]
+        for answer in reversed(asked):
+            await client.ask(user("sum"), answer, user("sure?"))
+
+    trajectory, _ = await play(agent, ["seven", "seven\n\n", "end 1", "end 0"])
+    assert ["seven\n\n" in TOOLED.decode(one.ids) for one in trajectory.sequences] == [False, True]
+    assert ["end 1" in TOOLED.decode(one.ids) for one in trajectory.sequences] == [False, True]
+
+
+def ends(trajectory: Trajectory) -> list[tuple[str, ...]]:
+    """The plans and ends in each sequence."""
+    texts = [TOOLED.decode(sequence.ids) for sequence in trajectory.sequences]
+    return [tuple(re2.findall("(?:plan|end) [0-9]", text)) for text in texts]
+
+
+async def test_the_error_of_a_refused_call_ends_the_episode_as_its_limit_though_other_calls_succeeded_after_it() -> (
+    None
+):
+    async def long(client: Client) -> None:
+        await client.ask(user("long " * 400))
+
+    async def agent(client: Client) -> None:
+        found = await asyncio.gather(long(client), return_exceptions=True)
+        await client.ask(user("short"))
+        for error in found:
+            raise RuntimeError("a subagent failed") from error
+
+    trajectory, _ = await play(agent, context=300)
+    assert (trajectory.stop_reason, trajectory.turns) == (StopReason.CONTEXT_OVERFLOW, 1)
+
+
+async def test_another_error_after_a_call_that_succeeded_is_the_agents_own() -> None:
+    async def agent(client: Client) -> None:
+        await asyncio.gather(client.ask(user("long " * 400)), return_exceptions=True)
+        await client.ask(user("short"))
+        raise RuntimeError("a mistake")
+
+    trajectory, _ = await play(agent, context=300)
+    assert trajectory.stop_reason is StopReason.ENV_ERROR
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(150, StopReason.CONTEXT_OVERFLOW), (5, StopReason.AGENT_DONE)])
+async def test_an_answer_that_the_context_cuts_is_cut_by_it_though_the_agent_asked_for_fewer_tokens_than_the_run(
+    limit: int, reason: StopReason
+) -> None:
+    async def agent(client: Client) -> None:
+        await client.ask(user("hi"), max_tokens=limit)
+
+    trajectory, _ = await play(agent, ["four " * 60], context=40)
+    assert trajectory.stop_reason is reason
+
+
+async def test_a_repetition_by_the_shared_client_is_of_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second draft does not reach the endpoint at first; its repetition is not taken for one of the first draft."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.0)
+    drafts: list[str | None] = []
+
+    async def agent(client: Client) -> None:
+        model = client.model.client
+        send, broken = model._client.send, iter([False, True])
+
+        async def sometimes(request: httpx.Request, **options: Any) -> httpx.Response:
+            if next(broken, False):
+                raise httpx.ConnectError("the connection broke")
+            return await send(request, **options)
+
+        monkeypatch.setattr(model._client, "send", sometimes)
+        for _ in range(2):
+            answer = await model.chat.completions.create(
+                model="policy", messages=[{"role": "user", "content": "draft"}]
+            )
+            drafts.append(answer.choices[0].message.content)
+
+    trajectory, _ = await play(agent, ["four", "five"])
+    assert (drafts, trajectory.turns) == (["four", "five"], 2)
 
 
 def test_a_stop_string_cuts_calls_that_no_client_can_read() -> None:
