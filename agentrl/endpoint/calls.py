@@ -77,7 +77,7 @@ class Calls:
         """Return the call of a request: an earlier one if it is a retry.
 
         Clients that send no key do not say of which of several equal calls. It is taken for one whose client has gone
-        without the answer; else one in flight; else one that failed, which is made anew; and last one whose answer was
+        without the answer; else one in flight; else one that failed, which is made again; and last one whose answer was
         received, rather by a connection that has closed since.
         """
         equal = self._equal.setdefault(_digest(head, body), [])
