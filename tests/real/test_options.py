@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentrl.config.loading import load, of_flags
+from agentrl.config.schema import EngineSection
 from agentrl.config.toml import to_toml
 from agentrl.engine.vllm import options as vllm
 from agentrl.engine.vllm.settings import VllmSpec, engine_args
@@ -72,3 +73,9 @@ def test_options_of_vllm_reach_it_from_flags_and_files(tmp_path: Path) -> None:
     vllm.check_options(config.engine.vllm)
     spec = VllmSpec("m", config.engine, "float32", 256, 0, "shm", "cpu", "", config.lora)
     assert engine_args(spec).max_num_batched_tokens == 16384
+
+
+def test_an_engine_of_several_gpus_divides_its_layers_as_it_is_set() -> None:
+    engine = EngineSection(tensor_parallel=2, pipeline_parallel=3, kv_cache_gib=1.0)
+    args = engine_args(VllmSpec("m", engine))
+    assert (args.tensor_parallel_size, args.pipeline_parallel_size) == (2, 3)
