@@ -17,6 +17,8 @@ from agentrl_reasoning_gym.sandboxed import PACKAGES, SandboxedScorer
 from agentrl_reasoning_gym.scoring import SYMBOLIC, Scorer
 
 NUMBER = re2.compile(r"-?(?:\d{1,3}(?:,\d{3})+\b|\d+)(?:\.\d+)?")
+NEARLY = 1 - 1e-6
+"""What only a right answer earns: its score is 1 up to rounding."""
 
 
 class ReasoningGymConfig(EnvConfig):
@@ -38,6 +40,7 @@ class ReasoningGym(Adapter):
     config: ReasoningGymConfig
     limits = Limits(load_timeout_s=600, score_timeout_s=120)
     wraps = ("reasoning-gym",)
+    solved_reward = 1.0
 
     @classmethod
     def bound(cls, name: str) -> type[Self]:
@@ -90,6 +93,10 @@ class ReasoningGym(Adapter):
     def score_answer(self, ctx: Context) -> float | Awaitable[float]:
         """Return the library's score of the answer in the response; see `answer_in`."""
         return self.scorer(self._answer(ctx.text), ctx.task.data)
+
+    def success(self, ctx: Context) -> bool:
+        """Return whether the answer is right: what is close earns a part of the reward, half in some datasets."""
+        return all((signal.value or 0.0) > NEARLY for signal in ctx.signals)
 
     def _answer(self, text: str) -> str | None:
         if self.config.answer_in == "tags":

@@ -236,6 +236,16 @@ def test_a_rehearsal_scores_the_text_between_the_tags() -> None:
     assert testing.rehearse(env, [answer.replace("<answer>", "").replace("</answer>", "")]).reward == 0.0
 
 
+def test_an_answer_that_is_close_earns_a_part_and_is_no_success() -> None:
+    env: Env = make_env("rg:prime_factorization", size=40, min_value=12, max_value=16)
+    [episode] = play(env, [""])
+    entry = episode.task.data
+    for answer, reward, success in ((entry["metadata"]["number"], 0.5, 0), (entry["answer"], 1, 1)):
+        [found] = play(env, [f"<answer>{answer}</answer>"])
+        assert found.success is not None
+        assert (found.reward, found.success.value) == (reward, success), entry
+
+
 def without_tags(answer_in: str) -> tuple[Env, str]:
     """An environment that needs no tags, and the answer to its first task."""
     env: Env = make_env("rg:leg_counting", size=40, answer_in=answer_in, system="")
