@@ -114,7 +114,7 @@ def _message(role: str, blocks: list[dict[str, Any]], where: str) -> Message:
     read: dict[str, Any] = {"role": role, "content": content.text(texts, where)}
     if calls := [_call(block, where) for block in _of("tool_use", blocks)]:
         read["tool_calls"] = calls
-    if thought := "".join(str(block.get("thinking", "")) for block in _of("thinking", blocks)):
+    if thought := content.thought(blocks, "thinking", "thinking"):
         read["reasoning_content"] = thought
     return read  # type: ignore[return-value]
 

@@ -81,6 +81,24 @@ async def test_a_history_is_compared_by_its_meaning(speaker: Speaker) -> None:
     check_law_1(trajectory, heard.calls)
 
 
+@each_api
+async def test_equal_answers_are_continued_each_with_its_own_reasoning(speaker: Speaker) -> None:
+    async def backwards(caller: Caller) -> None:
+        first, then = speaker.body([user("sum")]), speaker.body([user("sure?")])
+        key = "input" if "input" in first else "messages"
+        answers = [(await caller.post(first)).json() for _ in range(2)]
+        for answer in reversed(answers):
+            await caller.post(first | {key: [*first[key], *speaker.items(answer), *then[key]]})
+
+    script = [*(f"<think>\nplan {n}\n</think>\n\n7" for n in "AB"), "end B", "end A"]
+    trajectory, _ = await play(speaker, backwards, script)
+    texts = [agents.TOOLED.decode(sequence.ids) for sequence in trajectory.sequences]
+    assert [[word for word in ("plan A", "plan B", "end A", "end B") if word in text] for text in texts] == [
+        ["plan A", "end A"],
+        ["plan B", "end B"],
+    ]
+
+
 async def test_a_message_of_calls_alone_may_come_back_with_null_as_its_content() -> None:
     script = (CALLS, "7 and 9.")
     trajectory, heard = await play(Chat(), partial(tool_loop, echo=lambda said: {**said, "content": None}), script)  # type: ignore[typeddict-item]
