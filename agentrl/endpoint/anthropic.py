@@ -128,7 +128,7 @@ def _call(block: dict[str, Any], where: str) -> Any:
 
 
 def _tool(given: dict[str, Any], where: str) -> ToolSpec:
-    is_own = given.get("type", "custom") == "custom"
+    is_own = given.get("type") in ("custom", None)
     return content.tool({**given, "parameters": given.get("input_schema")} if is_own else None, where)
 
 

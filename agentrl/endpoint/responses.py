@@ -94,11 +94,11 @@ def _messages(items: list[dict[str, Any]]) -> list[Message]:
     thought = ""
     for n, item in enumerate(items):
         where = f"input[{n}]"
-        match item.get("type", "message"):
+        match item.get("type"):
             case "reasoning":
                 thought += content.thought(item.get("content"), "reasoning_text", "text")
                 continue
-            case "message":
+            case "message" | None:
                 read.append(_message(item, where))
             case "function_call":
                 if thought or not read or read[-1]["role"] != "assistant":

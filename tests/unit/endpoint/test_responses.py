@@ -51,6 +51,19 @@ async def test_calls_and_the_message_before_them_are_one_turn() -> None:
     assert [m["content"] for m in read] == ["hi", "I add.", "A", "B", "", "C"]
 
 
+async def test_a_type_that_is_null_is_absent() -> None:
+    items = [
+        {"type": None, **user("hi")},
+        {"type": None, "role": "assistant", "content": "4"},
+        {"type": None, **user("?")},
+    ]
+    assert [(m["role"], m["content"]) for m in await messages({"input": items})] == [
+        ("user", "hi"),
+        ("assistant", "4"),
+        ("user", "?"),
+    ]
+
+
 def reasoning(*texts: str, **more: Any) -> dict[str, Any]:
     return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text} for text in texts], **more}
 
