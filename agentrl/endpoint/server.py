@@ -161,8 +161,8 @@ class Endpoint:
 
     def _episode(self, head: Head) -> _Episode:
         scheme, _, bearer = head.headers.get("authorization", "").partition(" ")
-        token = bearer if scheme.lower() == "bearer" else head.headers.get("x-api-key", "")
-        episode = self._episodes.get(token)
+        keys = (bearer if scheme.lower() == "bearer" else "", head.headers.get("x-api-key", ""))
+        episode = next(filter(None, map(self._episodes.get, keys)), None)  # clients may add a bearer token of their own
         if episode is None:
             reason = "this key belongs to no running episode: send the api_key of `model` as a bearer token"
             raise refused("invalid_api_key", reason, HTTPStatus.UNAUTHORIZED)

@@ -431,15 +431,22 @@ async def test_content_other_than_text_and_no_content_are_refused(speaker: Speak
 @each_api
 async def test_an_unknown_key_is_refused_and_either_header_names_the_episode(speaker: Speaker) -> None:
     async def intruding(caller: Caller) -> None:
-        body = {"model": "policy", **speaker.body([user("hi")])}
-        for headers, status in (({}, 401), ({"x-api-key": "other"}, 401), ({"x-api-key": caller.model.api_key}, 200)):
+        body, key = {"model": "policy", **speaker.body([user("hi")])}, caller.model.api_key
+        own: list[dict[str, str]] = [{"x-api-key": key}, {"x-api-key": key, "authorization": "Bearer other"}]
+        own += [{"x-api-key": "other", "authorization": f"Bearer {key}"}]
+        foreign: list[dict[str, str]] = [
+            {},
+            {"x-api-key": "other"},
+            {"x-api-key": "other", "authorization": "Bearer x"},
+        ]
+        for headers, status in (*((one, 401) for one in foreign), *((one, 200) for one in own)):
             response = await caller.http.post(caller.root + speaker.path, json=body, headers=headers)
             assert response.status_code == status
             if status == 401:
                 assert "belongs to no running episode" in speaker.error(response.json())["message"]
 
     trajectory, _ = await play(speaker, intruding)
-    assert (trajectory.error, trajectory.turns) == ("", 1)
+    assert (trajectory.error, trajectory.turns) == ("", 3)
 
 
 @each_api
