@@ -153,7 +153,10 @@ class Endpoint:
             answer = await asyncio.shield(call.answer)
             is_noted = not connection.is_closed and await episode.responder.deliver(answer, call.is_awaited)
         if not is_noted or connection.is_closed:
-            reason = "the client closed its side of the connection before it had the answer: keep it open until then"
+            reason = (
+                "the client closed its side of the connection before it had the answer: keep it open until then, and "
+                "send the next request after that"
+            )
             raise refused("connection_closed", reason)
         call.is_delivered = True
         request.keep(ask, answer, episode.conversations)
