@@ -24,7 +24,17 @@ from agentrl.env.testing.episodes import play_signals, sample_tasks
 EPISODES = 4
 SETTLE_S = 2.0
 """Time for what ends in the background."""
-OWN_THREADS = frozenset({"agentrl-check", "agentrl-checks", "agentrl-env", "agentrl-gymnasium", "agentrl-watch"})
+OWN_THREADS = frozenset(
+    {
+        "agentrl-check",
+        "agentrl-checks",
+        "agentrl-env",
+        "agentrl-gymnasium",
+        "agentrl-play",
+        "agentrl-role",
+        "agentrl-watch",
+    }
+)
 """Threads that the framework starts when it needs them, and keeps."""
 CHANNELS = {"socket:": "open socket", "pipe:": "open pipe"}
 PROC = Path("/proc/self")

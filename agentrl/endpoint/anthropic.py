@@ -114,7 +114,7 @@ def _message(role: str, blocks: list[dict[str, Any]], where: str) -> Message:
     read: dict[str, Any] = {"role": role, "content": content.text(texts, where)}
     if calls := [_call(block, where) for block in _of("tool_use", blocks)]:
         read["tool_calls"] = calls
-    if thought := "".join(str(block.get("thinking", "")) for block in _of("thinking", blocks)):
+    if thought := content.thought(blocks, "thinking", "thinking"):
         read["reasoning_content"] = thought
     return read  # type: ignore[return-value]
 
@@ -128,7 +128,7 @@ def _call(block: dict[str, Any], where: str) -> Any:
 
 
 def _tool(given: dict[str, Any], where: str) -> ToolSpec:
-    is_own = given.get("type", "custom") == "custom"
+    is_own = given.get("type") in ("custom", None)
     return content.tool({**given, "parameters": given.get("input_schema")} if is_own else None, where)
 
 

@@ -26,6 +26,12 @@ def text(content: Any, where: str) -> str:
     return as_unicode("\n".join(part[TEXTS[part["type"]]] for part in parts))  # as vLLM joins them
 
 
+def thought(parts: Any, kind: str, key: str) -> str:
+    """Return the reasoning of a message: the texts `key` of its parts of type `kind`; nothing if there are none."""
+    texts = (part.get(key) for part in parts if part.get("type") == kind) if _are_objects(parts) else ()
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 def call(given: Any, id: Any, where: str) -> ToolCall:  # noqa: A002 (the field's name)
     """Return a tool call of an object with `name` and `arguments`; arguments that are no JSON object stay text."""
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
@@ -45,6 +51,10 @@ def tool(given: Any, where: str) -> ToolSpec:
 def written(function: FunctionCall) -> str:
     """Return the arguments of a call as JSON."""
     return json.dumps(function["arguments"], ensure_ascii=False)
+
+
+def _are_objects(parts: Any) -> bool:
+    return isinstance(parts, list) and all(isinstance(part, dict) for part in parts)
 
 
 def _arguments(given: Any) -> dict[str, Any] | str:

@@ -89,27 +89,32 @@ def _id(answer: Answer) -> str:
 
 
 def _messages(items: list[dict[str, Any]]) -> list[Message]:
-    """Return the messages of items; a turn of the assistant may consist of a message and several calls."""
+    """Return the messages of items; a turn of the assistant may consist of reasoning, a message and several calls."""
     read: list[Message] = []
+    thought = ""
     for n, item in enumerate(items):
         where = f"input[{n}]"
-        match item.get("type", "message"):
-            case "message":
+        match item.get("type"):
+            case "reasoning":
+                thought += content.thought(item.get("content"), "reasoning_text", "text")
+                continue
+            case "message" | None:
                 read.append(_message(item, where))
             case "function_call":
-                if not read or read[-1]["role"] != "assistant":
+                if thought or not read or read[-1]["role"] != "assistant":
                     read.append(Message(role="assistant", content=""))
                 calls = read[-1].setdefault("tool_calls", [])
                 calls.append(content.call(item, item.get("call_id"), where))
             case "function_call_output":
                 result = content.text(item.get("output"), where)
                 read.append(Message(role="tool", content=result, tool_call_id=str(item.get("call_id", ""))))
-            case "reasoning":
-                pass
             case kind:
                 invalid(
                     f"{where} has the type {kind!r}: this endpoint takes messages, function calls and their outputs"
                 )
+        if thought and read[-1]["role"] == "assistant":
+            read[-1]["reasoning_content"] = thought
+        thought = ""
     return read
 
 

@@ -151,7 +151,10 @@ class Endpoint:
             with suppress(ConnectionAbortedError):
                 is_noted = await connection.while_open(episode.responder.deliver(answer, call.is_awaited))
         if not is_noted or connection.is_closed:
-            reason = "the client closed its side of the connection before it had the answer: keep it open until then"
+            reason = (
+                "the client closed its side of the connection before it had the answer: keep it open until then, and "
+                "send the next request after that"
+            )
             raise refused("connection_closed", reason)
         call.is_received_by(connection)
         request.keep(ask, answer, episode.conversations)
@@ -159,8 +162,8 @@ class Endpoint:
 
     def _episode(self, head: Head) -> _Episode:
         scheme, _, bearer = head.headers.get("authorization", "").partition(" ")
-        token = bearer if scheme.lower() == "bearer" else head.headers.get("x-api-key", "")
-        episode = self._episodes.get(token)
+        keys = (bearer if scheme.lower() == "bearer" else "", head.headers.get("x-api-key", ""))
+        episode = next(filter(None, map(self._episodes.get, keys)), None)  # clients may add a bearer token of their own
         if episode is None:
             reason = "this key belongs to no running episode: send the api_key of `model` as a bearer token"
             raise refused("invalid_api_key", reason, HTTPStatus.UNAUTHORIZED)

@@ -10,13 +10,11 @@ from jinja2 import TemplateError
 from renderers import ToolCallParseStatus, create_renderer
 
 from agentrl.env.arguments import why_unsendable
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, catch
 from agentrl.rollout.formatting import flattened, readable, with_tools_as_text
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, assistant, call_id, is_name, parse_reply
 from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec, as_unicode
 
-_MALFORMED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
-"""Errors that parsers of `renderers` raise on malformed calls, such as JSON that is nested too deep."""
 _ANSWER, _THOUGHT = "agentrl-answer", f"{THINK}\nagentrl-thought\n{THINK_END}\n\n"
 _PROBE: tuple[Message, ...] = ({"role": "user", "content": "agentrl-question"},)
 _PROBE_TOOL = ToolSpec(name="agentrl-tool", description="", parameters={"type": "object", "properties": {}})
@@ -53,10 +51,12 @@ class FamilyRenderer:
 
     def parse(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec] = (), turn: int = 0) -> Message:
         """Return the family's own parse, or the whole text if that fails."""
-        try:
-            parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
-        except _MALFORMED:
-            return assistant(self.tokenizer.decode(list(sampled)))
+        parsed = catch(self._parsed, prompt, sampled, tools, turn)  # a parser may fail on any text, such as deep JSON
+        message: Message = assistant(self.tokenizer.decode(list(sampled))) if parsed.error else parsed.value
+        return message
+
+    def _parsed(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec], turn: int) -> Message:
+        parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
         calls = [(call.id or call_id(turn, n), _call(call)) for n, call in enumerate(parsed.tool_calls or ())]
         return assistant(parsed.content, parsed.reasoning_content, calls)
 

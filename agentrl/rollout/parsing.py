@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from agentrl.env.arguments import why_unsendable
 from agentrl.env.tools import MAX_NAME_CHARS
@@ -120,7 +120,7 @@ def read_call(block: str) -> FunctionCall:
     except (ValueError, RecursionError):
         return FunctionCall(name="", arguments=block)
     name = value.get("name") if isinstance(value, dict) else None
-    if not isinstance(name, str) or not is_name(name):
+    if not is_name(name):
         return FunctionCall(name="", arguments=block)
     arguments: Any = value.get("arguments", value.get("parameters", {}))
     if why_unsendable(arguments):
@@ -130,6 +130,6 @@ def read_call(block: str) -> FunctionCall:
     return FunctionCall(name=name, arguments=arguments)
 
 
-def is_name(name: str) -> bool:
+def is_name(name: Any) -> TypeGuard[str]:
     """True if a tool can have this name."""
-    return len(name) <= MAX_NAME_CHARS and is_unicode(name)
+    return isinstance(name, str) and len(name) <= MAX_NAME_CHARS and is_unicode(name)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import h11
 
@@ -111,8 +111,12 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """True if the client has closed its side or broken the connection: it sends no more, and it may be gone."""
-        return self._reader.is_ended or self._reader.exception() is not None
+        """True if the client has closed its side or broken the connection: it sends no more, and it may be gone.
+
+        Also if it has sent more ahead than is read before its answer, because its end could not be seen.
+        """
+        is_behind = not cast("asyncio.Transport", self._writer.transport).is_reading()
+        return is_behind or self._reader.is_ended or self._reader.exception() is not None
 
     async def while_open(self, answer: Coroutine[Any, Any, T]) -> T:
         """Await an answer. Cancels it, and raises ConnectionAbortedError, if the client closes its side before."""

@@ -16,6 +16,7 @@ from agentrl.env.driver.casting import Cast
 from agentrl.env.driver.resources import Resources, resources_of
 from agentrl.env.driver.scoring import Scorer
 from agentrl.env.driver.stepping import Pending, Stepping
+from agentrl.env.driver.threads import PLAYS, STAND_INS
 from agentrl.env.driver.tools import Toolbox
 from agentrl.env.driver.user_code import GRACE_S, UserCode
 from agentrl.env.messages import checked_messages, short
@@ -41,7 +42,8 @@ class EnvDriver:
         self.env = env
         self._max_turns = max_turns
         self._code = UserCode.of(env)
-        self._cast = Cast(env, self._code, castings)
+        self._agent_code = UserCode.of(env, PLAYS)
+        self._cast = Cast(env, UserCode.of(env, STAND_INS), castings)
         self._scorer = Scorer(env, self._code, self._cast.patience_s)
         self._toolbox: Toolbox  # of the open episode
         self._is_open = self._is_set_up = False
@@ -158,7 +160,8 @@ class EnvDriver:
         env = self.env
         assert isinstance(env, AgentEnv), "the caller has asked `is_agent`"
         ctx = env.ctx
-        ctx.result = await self._code.call(env.play, ctx.task, ctx, model, timeout_s=ctx.time_left_s + GRACE_S)
+        limit_s = ctx.time_left_s + GRACE_S
+        ctx.result = await self._agent_code.call(env.play, ctx.task, ctx, model, timeout_s=limit_s)
 
     async def accompany(self, endpoint: Endpoint, responder: Responder, tokens: Tokens) -> None:
         """Let the agent of an AgentEnv play; `responder` answers its calls to the endpoint."""

@@ -49,8 +49,9 @@ class Threads:
     A thread cannot be killed: abandoned ones are counted, and from `max_lost` on no further call is accepted.
     """
 
-    def __init__(self, size: int = 32, max_lost: int = 256) -> None:
+    def __init__(self, size: int = 32, max_lost: int = 256, name: str = "agentrl-env") -> None:
         self.size = size
+        self.name = name
         self.max_lost = max_lost
         self.forget()
 
@@ -97,8 +98,16 @@ class Threads:
         if self._idle >= len(self._queue):
             self._ready.notify()
         elif self._alive < self.size:
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._work, name=self.name, daemon=True).start()
+        except RuntimeError:  # the machine has no more threads: the call waits for one of ours
+            if not self._alive:
+                raise
+        else:
             self._alive += 1
-            threading.Thread(target=self._work, name="agentrl-env", daemon=True).start()
 
     def _abandon(self, call: Call) -> None:
         with self._ready:
@@ -139,4 +148,10 @@ class Threads:
 
 
 THREADS = Threads()
-os.register_at_fork(after_in_child=THREADS.forget)
+PLAYS = Threads(size=1024, max_lost=1024, name="agentrl-play")
+"""Threads of agents, which wait for the policy and the rewards of its turns: with those of THREADS, they could hold all
+that their own rewards need."""
+STAND_INS = Threads(name="agentrl-role")
+"""Threads of stand-ins, for which plain code of the environment may wait likewise."""
+for threads in (THREADS, PLAYS, STAND_INS):
+    os.register_at_fork(after_in_child=threads.forget)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.env.base import Env
-from agentrl.env.driver.threads import THREADS
+from agentrl.env.driver.threads import THREADS, Threads
 from agentrl.errors import Caught, DeadlineError, EnvError, ExitedError, Fault, acatch, catch
 from agentrl.plugins.tracebacks import describe_error
 
@@ -33,22 +33,23 @@ def unwrap(outcome: Caught, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """Calls the methods of one environment. Plain ones run in a thread, or inline if `blocking` is False."""
+    """Calls the methods of one environment. Plain ones run in one of `threads`, or inline if `blocking` is False."""
 
     owner: str
     blocking: bool = True
+    threads: Threads = THREADS
 
     @classmethod
-    def of(cls, env: Env) -> UserCode:
+    def of(cls, env: Env, threads: Threads = THREADS) -> UserCode:
         """Return the caller of this object's methods."""
-        return cls(type(env).__name__, env.blocking)
+        return cls(type(env).__name__, env.blocking, threads)
 
     async def attempt(self, function: Callable[..., Any], *args: Any, timeout_s: float, name: str = "") -> Caught:
         """Call `function(*args)`, plain or async. Returns what it raised, or a timeout, as the error of the outcome."""
         what = f"{self.owner}.{name or function.__name__}"
         if inspect.iscoroutinefunction(function):
             return await within(function(*args), timeout_s, what)
-        outcome = await in_thread(function, args, timeout_s, what) if self.blocking else catch(function, *args)
+        outcome = await self._in_thread(function, args, timeout_s, what) if self.blocking else catch(function, *args)
         if inspect.isawaitable(outcome.value):
             return await within(outcome.value, timeout_s, what)
         return outcome
@@ -58,20 +59,21 @@ class UserCode:
         outcome = await self.attempt(function, *args, timeout_s=timeout_s, name=name)
         return unwrap(outcome, f"{self.owner}.{name or function.__name__}")
 
+    async def _in_thread(
+        self, function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float, what: str
+    ) -> Caught:
+        """Run a plain function in a thread, which is abandoned at the deadline."""
 
-async def in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float, what: str) -> Caught:
-    """Run a plain function in a thread, which is abandoned at the deadline."""
+        def run() -> Caught:
+            try:
+                return catch(function, *args)
+            except (asyncio.CancelledError, GeneratorExit) as error:
+                return Caught(error=ExitedError(error))  # the author's own: neither reaches a thread from outside
 
-    def run() -> Caught:
         try:
-            return catch(function, *args)
-        except (asyncio.CancelledError, GeneratorExit) as error:
-            return Caught(error=ExitedError(error))  # the author's own: neither reaches a thread from outside
-
-    try:
-        return await THREADS.run(run, timeout_s, what)  # type: ignore[no-any-return]
-    except DeadlineError as error:
-        return Caught(error=AuthorDeadlineError(str(error)))
+            return await self.threads.run(run, timeout_s, what)  # type: ignore[no-any-return]
+        except DeadlineError as error:
+            return Caught(error=AuthorDeadlineError(str(error)))
 
 
 async def within(awaitable: Awaitable[Any], timeout_s: float, what: str) -> Caught:

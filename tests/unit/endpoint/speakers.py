@@ -28,6 +28,10 @@ class Speaker:
         """The message in a response."""
         raise NotImplementedError
 
+    def items(self, response: dict[str, Any]) -> list[dict[str, Any]]:
+        """A response as a client sends it back in the next request."""
+        raise NotImplementedError
+
     def gathered(self, events: list[dict[str, Any]]) -> Message:
         """The message that the deltas of a stream add up to."""
         raise NotImplementedError
@@ -62,6 +66,9 @@ class Chat(Speaker):
     def said(self, response: dict[str, Any]) -> Message:
         return _message(response["choices"][0]["message"])
 
+    def items(self, response: dict[str, Any]) -> list[dict[str, Any]]:
+        return [response["choices"][0]["message"]]
+
     def gathered(self, events: list[dict[str, Any]]) -> Message:
         delta = events[0]["choices"][0]["delta"]
         assert all(call.pop("index") == n for n, call in enumerate(delta.get("tool_calls", ())))
@@ -94,6 +101,9 @@ class Responses(Speaker):
         for call in calls:
             items.append({"type": "function_call", "call_id": call["id"], **_reserialized(call["function"])})
         return items
+
+    def items(self, response: dict[str, Any]) -> list[dict[str, Any]]:
+        return list(response["output"])
 
     def said(self, response: dict[str, Any]) -> Message:
         texts = [part["text"] for item in response["output"] for part in item.get("content", ())]
@@ -152,6 +162,9 @@ class Anthropic(Speaker):
         ]
         thought = [{"type": "thinking", "thinking": "hm", "signature": "s"}] if calls else []
         return [*thought, {"type": "text", "text": text_of(message)}, *calls]
+
+    def items(self, response: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"role": "assistant", "content": response["content"]}]
 
     def said(self, response: dict[str, Any]) -> Message:
         texts = [block["text"] for block in response["content"] if block["type"] == "text"]

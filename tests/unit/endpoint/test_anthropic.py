@@ -46,6 +46,29 @@ async def test_a_thought_is_a_block_of_its_own() -> None:
     ]
 
 
+async def test_thoughts_of_a_conversation_are_the_reasoning_of_their_message() -> None:
+    thoughts = [{"type": "thinking", "thinking": text} for text in ("h", None, "m")]
+
+    async def asking(caller: Caller) -> None:
+        said = [
+            {"role": "assistant", "content": [*which, {"type": "text", "text": "4"}]}
+            for which in (thoughts, thoughts[1:2])
+        ]
+        hi = {"role": "user", "content": "hi"}
+        await caller.post({"messages": [hi, said[0], hi, said[1], hi]})
+
+    trajectory, _ = await play(MESSAGES, asking)
+    assert [m.get("reasoning_content") for m in trajectory.messages] == [None, "hm", None, None, None, None]
+
+
+async def test_a_tool_whose_type_is_null_is_the_agents_own() -> None:
+    tool = MESSAGES.body([])["tools"][0]
+    given = await answers(*({"tools": [{**tool, **kind}]} for kind in ({}, {"type": None}, {"type": "custom"})))
+    assert [answer["type"] for answer in given] == ["message"] * 3
+    (refused,) = await answers({"tools": [{**tool, "type": "web_search"}]})
+    assert refused["type"] == "error"
+
+
 async def test_results_of_tools_come_before_the_text_of_their_message() -> None:
     results = [{"type": "tool_result", "tool_use_id": "c", "content": "7"}, {"type": "tool_result", "tool_use_id": "d"}]
 

@@ -81,6 +81,24 @@ async def test_a_history_is_compared_by_its_meaning(speaker: Speaker) -> None:
     check_law_1(trajectory, heard.calls)
 
 
+@each_api
+async def test_equal_answers_are_continued_each_with_its_own_reasoning(speaker: Speaker) -> None:
+    async def backwards(caller: Caller) -> None:
+        first, then = speaker.body([user("sum")]), speaker.body([user("sure?")])
+        key = "input" if "input" in first else "messages"
+        answers = [(await caller.post(first)).json() for _ in range(2)]
+        for answer in reversed(answers):
+            await caller.post(first | {key: [*first[key], *speaker.items(answer), *then[key]]})
+
+    script = [*(f"<think>\nplan {n}\n</think>\n\n7" for n in "AB"), "end B", "end A"]
+    trajectory, _ = await play(speaker, backwards, script)
+    texts = [agents.TOOLED.decode(sequence.ids) for sequence in trajectory.sequences]
+    assert [[word for word in ("plan A", "plan B", "end A", "end B") if word in text] for text in texts] == [
+        ["plan A", "end A"],
+        ["plan B", "end B"],
+    ]
+
+
 async def test_a_message_of_calls_alone_may_come_back_with_null_as_its_content() -> None:
     script = (CALLS, "7 and 9.")
     trajectory, heard = await play(Chat(), partial(tool_loop, echo=lambda said: {**said, "content": None}), script)  # type: ignore[typeddict-item]
@@ -413,15 +431,22 @@ async def test_content_other_than_text_and_no_content_are_refused(speaker: Speak
 @each_api
 async def test_an_unknown_key_is_refused_and_either_header_names_the_episode(speaker: Speaker) -> None:
     async def intruding(caller: Caller) -> None:
-        body = {"model": "policy", **speaker.body([user("hi")])}
-        for headers, status in (({}, 401), ({"x-api-key": "other"}, 401), ({"x-api-key": caller.model.api_key}, 200)):
+        body, key = {"model": "policy", **speaker.body([user("hi")])}, caller.model.api_key
+        own: list[dict[str, str]] = [{"x-api-key": key}, {"x-api-key": key, "authorization": "Bearer other"}]
+        own += [{"x-api-key": "other", "authorization": f"Bearer {key}"}]
+        foreign: list[dict[str, str]] = [
+            {},
+            {"x-api-key": "other"},
+            {"x-api-key": "other", "authorization": "Bearer x"},
+        ]
+        for headers, status in (*((one, 401) for one in foreign), *((one, 200) for one in own)):
             response = await caller.http.post(caller.root + speaker.path, json=body, headers=headers)
             assert response.status_code == status
             if status == 401:
                 assert "belongs to no running episode" in speaker.error(response.json())["message"]
 
     trajectory, _ = await play(speaker, intruding)
-    assert (trajectory.error, trajectory.turns) == ("", 1)
+    assert (trajectory.error, trajectory.turns) == ("", 3)
 
 
 @each_api

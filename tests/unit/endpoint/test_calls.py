@@ -15,6 +15,7 @@ import pytest
 from agentrl.endpoint import Answer, Ask, Endpoint, Responder
 from agentrl.endpoint.calls import Calls, _is_retry
 from agentrl.env import AgentEnv, Context, Model, Task, play, reward
+from agentrl.errors import acatch
 from agentrl.serving import Head, RequestError, Response
 from agentrl.serving.connection import Connection
 from agentrl.serving.server import HttpServer
@@ -211,6 +212,34 @@ class HalfClosing(AgentEnv):
 def test_a_client_that_closes_its_side_before_the_answer_reads_why_it_gets_none() -> None:
     (episode,) = play(HalfClosing(), ["one", "two"])
     assert episode.reward == 1.0
+
+
+@pytest.mark.parametrize("ahead", [0, 300_000])
+async def test_a_client_that_has_gone_is_noticed_however_much_it_has_sent_ahead(ahead: int) -> None:
+    noticed = asyncio.get_running_loop().create_future()
+
+    async def waits(head: Head, connection: Connection) -> Response:
+        await connection.body(1)
+        outcome = await acatch(asyncio.wait_for(connection.while_open(asyncio.Event().wait()), 5))
+        noticed.set_result(type(outcome.error))
+        return Response(b"")
+
+    async with HttpServer(waits, 4).listening() as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n." + b"x" * ahead)
+        writer.close()
+        await writer.wait_closed()
+        assert await noticed is ConnectionAbortedError
+
+
+async def test_a_large_body_is_not_taken_for_a_request_ahead() -> None:
+    async def waits(head: Head, connection: Connection) -> Response:
+        body = await connection.body(1 << 24)
+        return Response(json.dumps([len(body), connection.is_closed]).encode())
+
+    async with HttpServer(waits, 4).listening() as port, httpx.AsyncClient() as client:
+        answer = await client.post(f"http://127.0.0.1:{port}/x", content=b"x" * (1 << 22))
+    assert answer.json() == [1 << 22, False]
 
 
 class Impatient(AgentEnv):

@@ -51,6 +51,64 @@ async def test_calls_and_the_message_before_them_are_one_turn() -> None:
     assert [m["content"] for m in read] == ["hi", "I add.", "A", "B", "", "C"]
 
 
+async def test_a_type_that_is_null_is_absent() -> None:
+    items = [
+        {"type": None, **user("hi")},
+        {"type": None, "role": "assistant", "content": "4"},
+        {"type": None, **user("?")},
+    ]
+    assert [(m["role"], m["content"]) for m in await messages({"input": items})] == [
+        ("user", "hi"),
+        ("assistant", "4"),
+        ("user", "?"),
+    ]
+
+
+def reasoning(*texts: str, **more: Any) -> dict[str, Any]:
+    return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text} for text in texts], **more}
+
+
+async def test_reasoning_begins_the_turn_that_follows_it() -> None:
+    calls = [{"type": "function_call", "call_id": name, "name": "add", "arguments": "{}"} for name in "abc"]
+    items = [
+        *(user("hi"), reasoning("h", "m")),
+        *({"role": "assistant", "content": "I add."}, calls[0], reasoning("so"), reasoning("!"), calls[1], calls[2]),
+        *(reasoning("dropped"), user("and?"), {"role": "assistant", "content": "no"}),
+        *(reasoning("end"), {"role": "assistant", "content": "7"}, user("sure?")),
+    ]
+    assert [
+        (m["role"], m["content"], m.get("reasoning_content"), [call["id"] for call in m.get("tool_calls", ())])
+        for m in await messages({"input": items})
+    ] == [
+        ("user", "hi", None, []),
+        ("assistant", "I add.", "hm", ["a"]),
+        ("assistant", "", "so!", ["b", "c"]),
+        ("user", "and?", None, []),
+        ("assistant", "no", None, []),
+        ("assistant", "7", "end", []),
+        ("user", "sure?", None, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"content": None},
+        {"content": []},
+        {"content": "hm"},
+        {"content": [5]},
+        {"content": [{"type": "reasoning_text", "text": None}]},
+        {"summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "x"},
+    ],
+)
+async def test_reasoning_without_a_text_changes_nothing(item: dict[str, Any]) -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "add", "arguments": "{}"}
+    said = {"role": "assistant", "content": "I add."}
+    _, answer = await messages({"input": [user("hi"), said, {"type": "reasoning", **item}, call]})
+    assert (answer["content"], len(answer["tool_calls"]), "reasoning_content" in answer) == ("I add.", 1, False)
+
+
 async def test_a_request_continues_the_response_that_it_names_with_instructions_of_its_own() -> None:
     async def chained(caller: Caller) -> None:
         tools = {"tools": RESPONSES.body([])["tools"]}

@@ -148,12 +148,34 @@ asyncio.run(main())
     assert ended.stdout == "given up\n"
 
 
-def test_a_forked_child_starts_threads_of_its_own() -> None:
-    program = """
+async def test_a_machine_without_more_threads_lets_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, held, release = Threads(size=2), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        release.wait(30)
+
+    def refuse(_: threading.Thread) -> None:
+        release.set()
+        raise RuntimeError("can't start new thread")
+
+    holding = asyncio.create_task(threads.run(hold, 30, "hold"))
+    assert await asyncio.to_thread(held.wait, 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert await threads.run(lambda: 7, 30, "waits") == 7
+        with pytest.raises(RuntimeError, match="can't start"):
+            await Threads().run(lambda: 7, 30, "first")
+    assert (await holding, threads.lost) == (None, 0)
+
+
+@pytest.mark.parametrize("pool", ["THREADS", "PLAYS", "STAND_INS"])
+def test_a_forked_child_starts_threads_of_its_own(pool: str) -> None:
+    program = f"""
 import asyncio, os
-from agentrl.env.driver.threads import THREADS
+from agentrl.env.driver.threads import {pool}
 def ask():
-    return asyncio.run(THREADS.run(lambda: 7, 5, "ask"))
+    return asyncio.run({pool}.run(lambda: 7, 5, "ask"))
 ask()
 child = os.fork()
 if child == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Barrier
 
 import pytest
 
@@ -26,6 +27,7 @@ from agentrl.env import (
     text_of,
     verdict,
 )
+from agentrl.env.driver.threads import THREADS
 from agentrl.env.roles import roles_of
 from agentrl.env.testing import check_environment, rehearse
 from agentrl.errors import ConfigError, EnvError, RoleError
@@ -185,3 +187,38 @@ def test_an_attribute_may_not_hide_a_role() -> None:
     env = Support()
     with pytest.raises(ConfigError, match=r"sets self.judge, which is a @role of the class"):
         env.judge = "me"  # type: ignore[misc, assignment]
+
+
+async def test_plain_code_of_many_episodes_may_wait_for_plain_stand_ins() -> None:
+    """Rewards that hold all threads of plain code ask a role, whose method needs a thread."""
+    together = Barrier(THREADS.size)
+
+    class Judged(Env):
+        limits = Limits(score_timeout_s=5)
+
+        def tasks(self, split: str) -> list[Task]:
+            return [Task(f"{split}-{n}", n) for n in range(100)]
+
+        async def setup(self, task: Task, ctx: Context) -> list[Message]:
+            return [Message(role="user", content="hi")]
+
+        @role
+        def judge(self, messages: list[Message]) -> str:
+            """Says how good it is."""
+            return "0.5"
+
+        @reward
+        def good(self, ctx: Context) -> float:
+            together.wait(30)
+            return float(asyncio.run(self.judge.ask("?")))
+
+    async def scored(number: int) -> tuple[Signal, ...]:
+        driver = EnvDriver(Judged())
+        await driver.reset(await driver.task("train", number))
+        await driver.step("four")
+        signals = await driver.finish(StopReason.ENV_DONE)
+        await driver.close()
+        return signals
+
+    signals = await asyncio.gather(*(scored(number) for number in range(THREADS.size)))
+    assert [signal.value for (signal,) in signals] == [0.5] * THREADS.size

@@ -69,6 +69,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/env/comparison.py": "values that `==` or pickle cannot take are different",
     "agentrl/rollout/engine_player.py": "RoleError if the chat template refuses the messages",
     "agentrl/rollout/excuses.py": "an error that cannot say what it is says nothing",
+    "agentrl/rollout/model_renderers.py": "an answer that its family's parser cannot take stays text",
     "agentrl/rollout/session.py": "the engine's error ends the episode; the agent gets that of the chat template",
     "agentrl/serving/server.py": "500 for the client, and the traceback in the log",
     "agentrl/training/inputs.py": "a length is estimated without a tokenizer",

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from threading import Barrier
 from typing import Any
 
 import httpx
 import pytest
 
 from agentrl.algorithms.gigpo import anchors
-from agentrl.engine.scripted import Delay, Die, Hang, Raise
+from agentrl.engine.scripted import Delay, Die, Hang, Raise, ScriptedEngine
 from agentrl.env import AgentEnv, Context, Env, GymnasiumEnv, Limits, Model, Signal, Task, Tasks, reward
 from agentrl.env import play as episodes_of
+from agentrl.env.driver.threads import THREADS
 from agentrl.env.testing import check_environment
 from agentrl.errors import ConfigError, EngineError
 from agentrl.records.store import decode, encode
+from agentrl.rollout.episode import EpisodeRunner
 from agentrl.types import Message, StopReason
-from tests.unit.rollout.agents import ADD, CALL, Client, Played, play, user
-from tests.unit.rollout.cases import Chat, check_law_1
+from tests.unit.rollout import templates
+from tests.unit.rollout.agents import ADD, CALL, TOOLED, Client, Played, play, user
+from tests.unit.rollout.cases import Chat, Listening, check_law_1, request, stage
 
 # --- contexts -------------------------------------------------------------------------------------------------
 
@@ -297,6 +301,31 @@ async def test_an_agent_may_block_and_its_turns_are_scored() -> None:
         ("early", 1.0, 0),
         ("good", float(len(heard.calls[0][2].ids)), None),
     ]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_agents_of_many_episodes_may_block_although_their_rewards_need_threads(is_async: bool) -> None:
+    """Agents that would hold all threads of plain code wait for answers, whose turns are scored by plain code."""
+    together = Barrier(THREADS.size)
+
+    class Crowd(Blocking):
+        def play(self, task: Task, ctx: Context, model: Model) -> object:
+            together.wait(30)
+            return asyncio.run(asked(model)) if is_async else super().play(task, ctx, model)
+
+    async def asked(model: Model) -> object:
+        async with httpx.AsyncClient(timeout=20) as http:
+            response = await Client(http, model).post({"messages": [user("hi")]})
+        return response.json()["usage"]
+
+    engine = await ScriptedEngine.ready(
+        ["four"], encode=lambda text: templates.encode(TOOLED, text), vocab_size=len(TOOLED), max_model_len=4000
+    )
+    runtime = stage(Listening(engine), Crowd, 4000, TOOLED)
+    requests = (request(number, max_tokens=200, episode_timeout_s=10.0) for number in range(THREADS.size))
+    trajectories = await asyncio.gather(*(EpisodeRunner(one, runtime).run() for one in requests))
+    await runtime.endpoint.close()
+    assert {(one.error, len(one.signals)) for one in trajectories} == {("", 2)}
 
 
 async def test_the_openai_client_of_the_episode_works() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import AutoTokenizer
 
 from agentrl.config.embedded import EMBEDDED, cache_folder
 from agentrl.errors import ConfigError, EnvError
+from agentrl.rollout.byte_renderer import ByteRenderer
 from agentrl.rollout.model_renderers import FamilyRenderer, TemplateRenderer
 from agentrl.rollout.renderer import load_renderer
 from agentrl.types import Message, ToolSpec
@@ -179,12 +181,23 @@ def test_a_known_family_that_would_drop_sampled_tokens_is_not_followed() -> None
     assert renderer.extend(prompt, sampled, renderer.parse(prompt, sampled, [TOOL]), [result], [TOOL]) is None
 
 
-def test_a_malformed_call_of_a_known_family_keeps_its_text() -> None:
-    made = qwen3_tokenizer()
+MALFORMED = [
+    "{broken",
+    "[1]",
+    "5",
+    "{}",
+    *(f'{{"name": {name}}}' for name in ("5", "1.5", "true", "null", "[1]", "{}")),
+]
+
+
+@pytest.mark.parametrize("make", [qwen3_tokenizer, tokenizer], ids=["family", "template"])
+@pytest.mark.parametrize("call", MALFORMED)
+def test_a_malformed_call_keeps_its_text(make: Any, call: str) -> None:
+    made = make()
     renderer = load_renderer(made)
     prompt = renderer.first([user("1+2?")], [TOOL])
-    reply = renderer.parse(prompt, encode(made, "<tool_call>{broken</tool_call><|im_end|>"), [TOOL])
-    assert reply["tool_calls"][0]["function"] == {"name": "", "arguments": "{broken"}
+    reply = renderer.parse(prompt, encode(made, f"<tool_call>{call}</tool_call><|im_end|>"), [TOOL])
+    assert reply["tool_calls"][0]["function"] == {"name": "", "arguments": call}
 
 
 # --- what a model can write and a template or library cannot take: its episode goes on -----------------------------
@@ -197,6 +210,9 @@ HOSTILE = {
     "surrogate name": '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call><|im_end|>',
     "infinite": '<tool_call>{"name": "add", "arguments": {"a": 1e999}}</tool_call><|im_end|>',
     "no object": '<tool_call>{"name": "add", "arguments": "no"}</tool_call><|im_end|>',
+    "list": '<tool_call>{"name": "add", "arguments": [1]}</tool_call><|im_end|>',
+    "number": '<tool_call>{"name": "add", "arguments": 5}</tool_call><|im_end|>',
+    "number name": '<tool_call>{"name": 5, "arguments": {}}</tool_call><|im_end|>',
     "broken": "<tool_call>{broken</tool_call><|im_end|>",
 }
 STRICT = templates.TOOLS.replace("(call.function | tojson)", "(call.function.arguments | items | list | string)")
@@ -215,16 +231,49 @@ def test_no_call_breaks_the_renderer(make: Any, text: str) -> None:
     assert renderer.first([user("1+2?"), reply, result], [TOOL])
 
 
-def test_a_parser_of_a_family_that_fails_leaves_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RecursionError, AssertionError, OverflowError, KeyError, StopIteration])
+def test_a_parser_of_a_family_that_fails_leaves_the_text(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     made = qwen3_tokenizer()
     renderer = load_renderer(made)
     assert isinstance(renderer, FamilyRenderer)
 
     def fail(*_: object, **__: object) -> None:
-        raise RecursionError
+        raise error
 
     monkeypatch.setattr(renderer._renderer, "parse_response", fail)
     assert renderer.parse((), encode(made, "hello"))["content"] == "hello"
+
+
+PIECES = [*templates.QWEN3_TOKENS[:2], *templates.QWEN3_TOKENS[4:], "<|im_end|>", "```json\n", "```", '{"name": ']
+PIECES += [
+    ', "arguments": ',
+    *'"{}[],: x\0é',
+    "5",
+    "-1e999",
+    "null",
+    "true",
+    "NaN",
+    '"add"',
+    '"\\ud83d"',
+    '{"a": 1}',
+    '{"a":' * 1100,
+]
+CALL = st.builds('<tool_call>{{"name": {}, "arguments": {}}}</tool_call>'.format, *[st.sampled_from(PIECES)] * 2)
+
+
+@pytest.mark.parametrize(
+    "make", [qwen3_tokenizer, lambda: tokenizer(templates.OPENS), lambda: None], ids=["family", "template", "bytes"]
+)
+@given(pieces=st.lists(st.sampled_from(PIECES) | CALL, max_size=8), tools=st.sampled_from([(), (TOOL,)]))
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_a_message_that_can_be_sent(make: Any, pieces: list[str], tools: tuple[ToolSpec, ...]) -> None:
+    made, text = make(), "".join(pieces)
+    renderer = load_renderer(made) if made else ByteRenderer()
+    reply = renderer.parse(renderer.first([user("q")]), encode(made, text) if made else tuple(text.encode()), tools)
+    assert all(isinstance(call["function"]["name"], str) for call in reply.get("tool_calls", ()))
+    json.dumps(reply, ensure_ascii=False, allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("make", [qwen3_tokenizer, tokenizer], ids=["family", "template"])
