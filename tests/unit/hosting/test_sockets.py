@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from agentrl.engine.scripted import Hang
+from agentrl.engine.scripted import Delay
 from agentrl.env import close_shared, make_env
 from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
@@ -77,12 +77,16 @@ async def test_the_episodes_of_a_worker_that_leaves_are_torn_down_and_no_others(
     stages: AsyncExitStack, tmp_path: Path
 ) -> None:
     address = await served(stages, folder=str(tmp_path))
-    leaves, stays = await stage_at(stages, address, Hang()), await stage_at(stages, address, "a", "b", "c")
+    asked, file = asyncio.Event(), tmp_path / "lines"
+
+    async def hang() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    leaves, stays = await stage_at(stages, address, Delay(hang, "")), await stage_at(stages, address, "a", "b", "c")
     running = asyncio.ensure_future(leaves.run(1))
-    file = tmp_path / "lines"
     async with asyncio.timeout(20):
-        while not file.exists():  # noqa: ASYNC110 (another task writes it)
-            await asyncio.sleep(0.02)
+        await asked.wait()
         await (await leaves.env.link()).close()  # type: ignore[union-attr]
         running.cancel()
         await asyncio.wait({running})
