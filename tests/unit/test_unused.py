@@ -11,6 +11,8 @@ import pytest
 from tests.unit.house.names import Definition, unread
 from tests.unit.house.source import ROOT, author_sources, plant, source, sources
 
+pytestmark = pytest.mark.timeout(180)
+
 OVERRIDES = {  # names that another library calls or reads
     "from_lora_tensors": "vLLM's adapters",
     "eos_token": "agents that write prompts, as of a tokenizer of transformers",
