@@ -15,12 +15,9 @@ from agentrl.errors import ConfigError, UnknownNameError
 
 
 class EnvConfig(Keys):
-    """Base of every environment's `class Config`: rejects unknown keys and validates values and defaults.
+    """Base of every environment's `class Config`: rejects unknown keys and validates values and defaults."""
 
-    Numbers are finite: a run stores its configuration as JSON.
-    """
-
-    model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(validate_default=True)
 
 
 def _check_question(template: str) -> str:
