@@ -31,7 +31,7 @@ class OpenEnvConfig(EnvConfig):
     turns: int = Field(30, ge=1, description="turns of one episode")
     rules: str = Field("", description="first message; '' uses the server's own description")
     unreadable: float = Field(0.0, le=0, description="reward of a turn whose action the server rejects")
-    timeout_s: float = Field(60.0, gt=0, description="longest wait for an answer of the server")
+    timeout_s: float = Field(60.0, gt=0, le=3600, description="longest wait for an answer of the server")
     wait_s: float = Field(300.0, gt=0, lt=SETUP_S, description="longest wait for a session of a full server")
     servers: int = Field(1, ge=1, description="servers that each rollout worker starts, if a folder is named")
     python_path: str = Field("", description="interpreter of a folder's servers; '' uses its .venv, or this one")
