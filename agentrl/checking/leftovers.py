@@ -31,6 +31,7 @@ OWN_THREADS = frozenset(
         "agentrl-env",
         "agentrl-gymnasium",
         "agentrl-play",
+        "agentrl-render",
         "agentrl-role",
         "agentrl-watch",
     }

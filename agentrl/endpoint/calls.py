@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from weakref import ref
 
 from agentrl.endpoint.model import Responder
 from agentrl.endpoint.wire import Answer, Ask
@@ -24,7 +23,7 @@ class Call:
     answer: asyncio.Task[Answer]
     retries: int = 0
     _clients: list[Connection] = field(default_factory=list)
-    _receiver: ref[Connection] | None = None
+    _receiver: Connection | None = None
 
     @contextmanager
     def awaited_by(self, client: Connection) -> Iterator[None]:
@@ -41,7 +40,7 @@ class Call:
 
     def is_received_by(self, client: Connection) -> None:
         """Note that the answer is about to be written to a client."""
-        self._receiver = ref(client)
+        self._receiver = client
 
     @property
     def has_failed(self) -> bool:
@@ -56,14 +55,13 @@ class Call:
         error = self.answer.exception()
         return isinstance(error, RequestError) and error.status < 500 and error.status not in REPEATED
 
-    def distance(self) -> tuple[int, int]:
+    def distance(self) -> int:
         """Return how far a retry of an equal request is from this call: nearest is one whose client has gone."""
         if self.has_failed:
-            return 2, self.retries
+            return 1
         if self._receiver is None:
-            return int(self.is_awaited()), self.retries
-        receiver = self._receiver()
-        return 4 if receiver and not receiver.is_closed else 3, self.retries
+            return 2 if self.is_awaited() else 0
+        return 3 if self._receiver.is_closed else 4
 
 
 class Calls:
@@ -77,13 +75,13 @@ class Calls:
         """Return the call of a request: an earlier one if it is a retry.
 
         Clients that send no key do not say of which of several equal calls. It is taken for one whose client has gone
-        without the answer; else one in flight; else one that failed, which is made again; and last one whose answer was
-        received, rather by a connection that has closed since.
+        without the answer; else one that failed, which is made again; else one in flight; and last one whose answer was
+        received, rather by a connection that has closed since. The last of them is the nearest.
         """
         equal = self._equal.setdefault(_digest(head, body), [])
         equal[:] = (call for call in equal if not call.is_refused)
         if _is_retry(head) and equal:
-            call = min(equal, key=Call.distance)
+            call = min(reversed(equal), key=lambda one: (one.distance(), one.retries))
             if not call.has_failed:
                 call.retries += 1
                 return call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -19,6 +21,8 @@ class Refusal:
 
 
 Excuse: TypeAlias = Refusal | RoleError
+HANDLING = "During handling of the above exception, another exception occurred:"
+"""What a traceback has between two errors, of which the second was not raised from the first."""
 
 
 @dataclass(slots=True)
@@ -31,7 +35,9 @@ class Excuses:
 
     def add(self, error: RequestError, excuse: Excuse) -> None:
         """Note why a call is refused, and the error that its client gets."""
-        self.last = self._by_text[str(error)] = excuse
+        text = str(error)
+        self._by_text.pop(text, None)  # the last one is that of the last call
+        self.last = self._by_text[text] = excuse
 
     def drop(self, excuse: Excuse | None) -> None:
         """Forget the last one before a call that has succeeded, unless another call has been refused since."""
@@ -39,25 +45,27 @@ class Excuses:
             self.last = None
 
     def of(self, error: BaseException) -> Excuse | None:
-        """Return the refusal that led to what an agent raised; for an error that does not say it, the last one."""
-        texts = [_text_of(one) for one in _causes(error)]
-        named = (excuse for text, excuse in self._by_text.items() if text and any(text in one for one in texts))
-        return next(named, self.last)
+        """Return the refusal that an agent raised; for an error that does not say one, that of the last call."""
+        for said in map(_text_of, _causes(error)):
+            for text, excuse in reversed(self._by_text.items()):
+                if any(form in said for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])):
+                    return excuse
+        return self.last
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and all that led to it."""
-    seen, left = set[int](), [error]
+    """Yield an error and what it was raised from, the nearest first; not what was handled when it was raised."""
+    seen, left = set[int](), deque([error])
     while left:
-        one = left.pop()
+        one = left.popleft()
         if id(one) not in seen:
             seen.add(id(one))
             yield one
-            grouped = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
-            left += [other for other in (one.__cause__, one.__context__, *grouped) if other is not None]
+            left += [one.__cause__] if one.__cause__ else []
+            left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what an error says, with the body of the response that the error of an HTTP client has."""
-    said = catch(lambda: f"{error} {getattr(getattr(error, 'response', None), 'text', '')}")
-    return "" if said.error else str(said.value)
+    """Return what an error says; a traceback from another process without the errors that were handled."""
+    said = catch(str, error)
+    return "" if said.error else str(said.value).rpartition(HANDLING)[2]

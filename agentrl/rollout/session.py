@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import operator
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused
+from agentrl.env.driver.threads import Threads
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
 from agentrl.roles import Asked, relayed
 from agentrl.rollout.boundary import Ending, described
@@ -26,7 +28,7 @@ from agentrl.types import Completion, Message, StopReason, TokenIds, text_of
 T = TypeVar("T")
 LONG, EMPTY = 100_000, 16
 """Characters of a prompt that is rendered in a thread, and those that a message has without its text."""
-RENDERING = ThreadPoolExecutor(2, "agentrl-render")
+RENDERING, RENDER_S = Threads(os.cpu_count() or 1, name="agentrl-render"), 600.0
 """Threads apart from those of the event loop, which agents may hold while they wait for their answers."""
 Generate = Callable[[TokenIds, int, tuple[str, ...], int], Awaitable[Completion]]
 """Samples one completion of (prompt, max_tokens, stop, number of the call)."""
@@ -55,7 +57,7 @@ class Node:
     """The parsed message as the agent received it."""
     turn: int
     continuations: int = 0
-    """Calls that continue it, in flight or answered."""
+    """Calls that asked to continue it."""
 
     @property
     def ids(self) -> TokenIds:
@@ -327,7 +329,10 @@ class Session(Responder):
             return ask.ids, None, 0
         if _size(ask) + EMPTY * len(ask.messages) <= LONG:
             return self._render(ask, parent, known)
-        return await asyncio.get_running_loop().run_in_executor(RENDERING, self._render, ask, parent, known)
+        rendered = await RENDERING.run(partial(catch, self._render, ask, parent, known), RENDER_S, "the renderer")
+        if rendered.error is not None:
+            raise rendered.error
+        return rendered.value  # type: ignore[no-any-return]
 
     def _render(self, ask: Ask, parent: Node | None, known: int) -> tuple[TokenIds, Node | None, int]:
         if parent is not None:
@@ -391,7 +396,7 @@ def _size(ask: Ask) -> int:
     """Return about as many characters as the prompt has, without the marks of its messages."""
     texts = sum(len(text_of(message)) for message in ask.messages)
     calls = (call["function"]["arguments"] for message in ask.messages for call in message.get("tool_calls", ()))
-    return texts + sum(len(str(one)) for one in calls) + sum(len(str(tool)) for tool in ask.tools)
+    return texts + sum(len(json.dumps(one, ensure_ascii=False)) for one in (*calls, *ask.tools))
 
 
 def _meant(nodes: Sequence[Node], answer: Message) -> Node:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -54,6 +55,7 @@ class Threads:
         self.name = name
         self.max_lost = max_lost
         self.forget()
+        os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Start without threads; a forked child has none of its parent's."""
@@ -92,7 +94,11 @@ class Threads:
                     f"{call.what}: {self.lost} earlier calls hang in threads ({hanging}); add timeouts to that code"
                 )
             self._queue.append(call)
-            self._serve()
+            try:
+                self._serve()
+            except RuntimeError:
+                self._queue.remove(call)
+                raise
 
     def _serve(self) -> None:
         if self._idle >= len(self._queue):
@@ -111,16 +117,18 @@ class Threads:
 
     def _abandon(self, call: Call) -> None:
         with self._ready:
-            if call.state is CallState.QUEUED:
+            state = call.state
+            if state is not CallState.ENDED:
+                call.state = CallState.ABANDONED
+            if state is CallState.QUEUED:
                 self._queue.remove(call)
-            elif call.state is CallState.RUNNING:
+            elif state is CallState.RUNNING:
                 self._alive -= 1
                 self.lost += 1
                 self._hanging[call.what] += 1
                 if self._queue:
-                    self._serve()
-            if call.state is not CallState.ENDED:
-                call.state = CallState.ABANDONED
+                    with suppress(RuntimeError):  # without another thread the calls wait for one of ours
+                        self._serve()
 
     def _take(self) -> Call:
         with self._ready:
@@ -153,5 +161,3 @@ PLAYS = Threads(size=1024, max_lost=1024, name="agentrl-play")
 that their own rewards need."""
 STAND_INS = Threads(name="agentrl-role")
 """Threads of stand-ins, for which plain code of the environment may wait likewise."""
-for threads in (THREADS, PLAYS, STAND_INS):
-    os.register_at_fork(after_in_child=threads.forget)

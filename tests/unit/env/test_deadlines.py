@@ -164,16 +164,21 @@ async def test_a_machine_without_more_threads_lets_calls_wait(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         assert await threads.run(lambda: 7, 30, "waits") == 7
+        alone, ran = Threads(), list[str]()
         with pytest.raises(RuntimeError, match="can't start"):
-            await Threads().run(lambda: 7, 30, "first")
-    assert (await holding, threads.lost) == (None, 0)
+            await alone.run(lambda: ran.append("refused"), 30, "first")
+    await alone.run(lambda: ran.append("second"), 30, "second")
+    assert (await holding, threads.lost, ran) == (None, 0, ["second"])
 
 
-@pytest.mark.parametrize("pool", ["THREADS", "PLAYS", "STAND_INS"])
-def test_a_forked_child_starts_threads_of_its_own(pool: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "pool"),
+    [*(("env.driver.threads", pool) for pool in ("THREADS", "PLAYS", "STAND_INS")), ("rollout.session", "RENDERING")],
+)
+def test_a_forked_child_starts_threads_of_its_own(module: str, pool: str) -> None:
     program = f"""
 import asyncio, os
-from agentrl.env.driver.threads import {pool}
+from agentrl.{module} import {pool}
 def ask():
     return asyncio.run({pool}.run(lambda: 7, 5, "ask"))
 ask()

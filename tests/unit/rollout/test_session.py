@@ -471,14 +471,11 @@ def ends(trajectory: Trajectory) -> list[tuple[str, ...]]:
 async def test_the_error_of_a_refused_call_ends_the_episode_as_its_limit_though_other_calls_succeeded_after_it() -> (
     None
 ):
-    async def long(client: Client) -> None:
-        await client.ask(user("long " * 400))
-
     async def agent(client: Client) -> None:
-        found = await asyncio.gather(long(client), return_exceptions=True)
+        [found] = await asyncio.gather(client.model.ask("long " * 400), return_exceptions=True)
         await client.ask(user("short"))
-        for error in found:
-            raise RuntimeError("a subagent failed") from error
+        assert isinstance(found, RequestError)
+        raise RuntimeError("a subagent failed") from found
 
     trajectory, _ = await play(agent, context=300)
     assert (trajectory.stop_reason, trajectory.turns) == (StopReason.CONTEXT_OVERFLOW, 1)
