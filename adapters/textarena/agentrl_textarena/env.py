@@ -18,6 +18,8 @@ from agentrl_textarena.match import Duel, Match
 
 OPPONENT = "opponent"
 MOST_PLAYERS = 6
+NEARLY = 1 - 1e-6
+"""What a game that is won earns at least: 1 up to rounding."""
 
 
 class TextArena(Adapter):
@@ -27,6 +29,7 @@ class TextArena(Adapter):
     config: TextArenaConfig
     limits = Limits(max_turns=30)
     wraps = ("textarena",)
+    solved_reward = 1.0
 
     def __init__(self, config: EnvConfig | None = None, **options: Any) -> None:
         super().__init__(config, **options)
@@ -77,6 +80,10 @@ class TextArena(Adapter):
         """Return the reward of the game; 0 if its end was not reached."""
         game: Game = ctx.state.game
         return game.rewards().get(game.seat, 0.0)
+
+    def success(self, ctx: Context) -> bool:
+        """Return whether the game was won: part of a solution earns part of the reward."""
+        return all((signal.value or 0.0) > NEARLY for signal in ctx.signals)
 
     def canaries(self, task: Task) -> Mapping[str, Policy]:
         """Return policies that talk instead of playing."""

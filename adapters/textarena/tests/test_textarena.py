@@ -45,6 +45,17 @@ def test_the_code_of_mastermind_is_found() -> None:
     assert "black peg" in text_of(found.messages[2])
 
 
+def test_a_game_that_is_nearly_won_earns_a_part_and_is_no_success() -> None:
+    env = make_env("textarena:Mastermind-v0", turns=30)
+    [episode] = play(env, ["[1 2 3 4]"] * 30)
+    code = Game("Mastermind-v0", episode.task.data, {})._game.env.state.game_state["secret_code"]
+    other = next(digit for digit in range(1, 7) if digit not in code)
+    for guess, reward, success in (([*code[:-1], other], 0.75, 0), (code, 1, 1)):
+        [found] = play(env, [f"[{' '.join(map(str, guess))}]"] * 30)
+        assert found.success is not None
+        assert (found.reward, found.success.value) == (reward, success)
+
+
 def test_an_unfinished_game_pays_nothing() -> None:
     trajectory = testing.rehearse(mastermind(), GUESSES, timeout_s=60)
     assert (trajectory.reward, trajectory.stop_reason) == (0.0, StopReason.MAX_TURNS)
