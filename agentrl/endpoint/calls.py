@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from weakref import ref
 
 from agentrl.endpoint.model import Responder
 from agentrl.endpoint.wire import Answer, Ask
@@ -23,7 +24,7 @@ class Call:
     answer: asyncio.Task[Answer]
     retries: int = 0
     _clients: list[Connection] = field(default_factory=list)
-    _receiver: Connection | None = None
+    _receiver: ref[Connection] | None = None  # a connection that is kept takes about 5 KiB
 
     @contextmanager
     def awaited_by(self, client: Connection) -> Iterator[None]:
@@ -40,7 +41,7 @@ class Call:
 
     def is_received_by(self, client: Connection) -> None:
         """Note that the answer is about to be written to a client."""
-        self._receiver = client
+        self._receiver = ref(client)
 
     @property
     def has_failed(self) -> bool:
@@ -61,7 +62,8 @@ class Call:
             return 1
         if self._receiver is None:
             return 2 if self.is_awaited() else 0
-        return 3 if self._receiver.is_closed else 4
+        receiver = self._receiver()
+        return 3 if receiver is None or receiver.is_closed else 4
 
 
 class Calls:
