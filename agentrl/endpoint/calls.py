@@ -39,7 +39,7 @@ class Call:
         """Return whether a client waits for the answer."""
         return not all(client.is_closed for client in self._clients)
 
-    def is_received_by(self, client: Connection) -> None:
+    def received_by(self, client: Connection) -> None:
         """Note that the answer is about to be written to a client."""
         self._receiver = ref(client)
 

@@ -145,7 +145,8 @@ class Endpoint:
         ask = asked(request, episode.conversations)
         if request.only_counts:
             return request.write(await _counted(ask, episode.responder))
-        call, is_noted = episode.calls.call(ask, head, body), False
+        call = episode.calls.call(ask, head, body)
+        is_noted = False
         with call.awaited_by(connection):
             answer = await asyncio.shield(call.answer)
             with suppress(ConnectionAbortedError):
@@ -156,7 +157,7 @@ class Endpoint:
                 "send the next request after that"
             )
             raise refused("connection_closed", reason)
-        call.is_received_by(connection)
+        call.received_by(connection)
         request.keep(ask, answer, episode.conversations)
         return request.write(answer)
 

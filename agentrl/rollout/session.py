@@ -173,8 +173,8 @@ class Session(Responder):
 
     async def count(self, ask: Ask) -> int:
         """Return the number of tokens of a request's prompt; see `agentrl.endpoint.Responder`."""
-        self._check_length(ask)
-        prompt, _, _ = await self._rendered(ask, *self._parent(ask, list(keys_of(ask))))
+        size = self._measured(ask)
+        prompt, _, _ = await self._rendered(ask, *self._parent(ask, list(keys_of(ask))), size)
         return len(prompt)
 
     async def _answered_by(self, ask: Ask) -> Answer:
@@ -277,12 +277,12 @@ class Session(Responder):
         budget, excuse = self._budget, self._excuses.last
         self._check_turns()
         try:
-            self._check_length(ask)
+            size = self._measured(ask)
             keys = list(keys_of(ask))
             parent, known = self._parent(ask, keys)
             if parent is not None:
                 parent.continuations += 1
-            prompt, parent, known = await self._rendered(ask, parent, known)
+            prompt, parent, known = await self._rendered(ask, parent, known, size)
             if (room := budget.context - len(prompt)) <= 0:
                 raise self._overlong(f"{len(prompt)}")
         except OverlongError as error:
@@ -319,15 +319,17 @@ class Session(Responder):
                 return _meant(nodes, ask.messages[known - 1]), known
         return None, 0
 
-    async def _rendered(self, ask: Ask, parent: Node | None, known: int) -> tuple[TokenIds, Node | None, int]:
+    async def _rendered(
+        self, ask: Ask, parent: Node | None, known: int, size: int
+    ) -> tuple[TokenIds, Node | None, int]:
         """Return the prompt, and (`parent`, `known`) if it continues that conversation, else (None, 0).
 
-        A long prompt is rendered in a thread, while other episodes go on.
+        A prompt of large `size` is rendered in a thread, while other episodes go on.
         """
         if ask.ids:
             self._check_ids(ask.ids)
             return ask.ids, None, 0
-        if _size(ask) + EMPTY * len(ask.messages) <= LONG:
+        if size + EMPTY * len(ask.messages) <= LONG:
             return self._render(ask, parent, known)
         rendered = await RENDERING.run(partial(catch, self._render, ask, parent, known), RENDER_S, "the renderer")
         if rendered.error is not None:
@@ -351,12 +353,19 @@ class Session(Responder):
             self._excuses.add(error, Refusal(StopReason.MAX_TURNS))
             raise error
 
-    def _check_length(self, ask: Ask) -> None:
-        """Refuse so much that it cannot fit before it is compared and tokenized, which may take seconds."""
+    def _measured(self, ask: Ask) -> int:
+        """Return about how many characters the prompt has, without the marks of its messages.
+
+        So much that it cannot fit is refused before it is compared and tokenized, which may take seconds.
+        """
         if (count := len(ask.messages)) > self._budget.context:
             raise self._overlong(f"{count} messages")
-        if (size := _size(ask)) > self._budget.context * longest_token(self._renderer.tokenizer):
+        texts = sum(len(text_of(message)) for message in ask.messages)
+        calls = (call["function"]["arguments"] for message in ask.messages for call in message.get("tool_calls", ()))
+        size = texts + sum(len(json.dumps(one, ensure_ascii=False)) for one in (*calls, *ask.tools))
+        if size > self._budget.context * longest_token(self._renderer.tokenizer):
             raise self._overlong(f"{size} characters")
+        return size
 
     def _overlong(self, found: str) -> OverlongError:
         reason = f"{OVERLONG.format(self._budget.context)}, not {found}"
@@ -390,13 +399,6 @@ def _whole(number: Any, what: str) -> int:
         return operator.index(number)
     except TypeError:
         raise refused("invalid_request_error", f"{what} is {number!r}: give a whole number") from None
-
-
-def _size(ask: Ask) -> int:
-    """Return about as many characters as the prompt has, without the marks of its messages."""
-    texts = sum(len(text_of(message)) for message in ask.messages)
-    calls = (call["function"]["arguments"] for message in ask.messages for call in message.get("tool_calls", ()))
-    return texts + sum(len(json.dumps(one, ensure_ascii=False)) for one in (*calls, *ask.tools))
 
 
 def _meant(nodes: Sequence[Node], answer: Message) -> Node:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agentrl.endpoint import Answer, Ask, Endpoint, Responder
-from agentrl.endpoint.calls import Calls, _is_retry
+from agentrl.endpoint.calls import Call, Calls, _is_retry
 from agentrl.env import AgentEnv, Context, Model, Task, play, reward
 from agentrl.errors import acatch
 from agentrl.serving import Head, RequestError, Response
@@ -70,10 +70,10 @@ async def test_a_retry_takes_no_answer_that_a_client_has_received() -> None:
     calls, client = Calls(responder := Numbering()), connection()
     responder.released.set()
     received, lost = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
-    received.is_received_by(client)
+    received.received_by(client)
     for _ in range(3):
         assert calls.call(ASK, RETRY, b"same") is lost
-    lost.is_received_by(client)
+    lost.received_by(client)
     assert calls.call(ASK, RETRY, b"same") is received
     await calls.close()
 
@@ -82,7 +82,7 @@ async def test_a_retry_joins_the_call_in_flight_rather_than_one_that_a_client_ha
     calls, client = Calls(responder := Numbering()), connection()
     responder.released.set()
     received, asked = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
-    received.is_received_by(client)
+    received.received_by(client)
     with asked.awaited_by(client):
         assert calls.call(ASK, RETRY, b"same") is asked
     await calls.close()
@@ -91,16 +91,8 @@ async def test_a_retry_joins_the_call_in_flight_rather_than_one_that_a_client_ha
 async def test_a_retry_is_of_the_call_that_failed_rather_than_of_one_in_flight() -> None:
     calls, client = Calls(responder := Numbering()), connection()
     asked = calls.call(ASK, FIRST, b"same")
-
-    async def failing(ask: Ask) -> Answer:
-        raise RequestError(HTTPStatus.BAD_GATEWAY, "role_error", "away")
-
     with asked.awaited_by(client):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(responder, "answer", failing)
-            failed = calls.call(ASK, FIRST, b"same")
-            with pytest.raises(RequestError, match="away"):
-                await failed.answer
+        failed = await failed_call(calls, responder, 502)
         assert calls.call(ASK, RETRY, b"same") not in (asked, failed)
     await calls.close()
 
@@ -109,8 +101,8 @@ async def test_of_answers_that_were_received_a_retry_gets_the_last() -> None:
     calls, client = Calls(responder := Numbering()), connection()
     responder.released.set()
     first, second = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
-    first.is_received_by(client)
-    second.is_received_by(client)
+    first.received_by(client)
+    second.received_by(client)
     assert calls.call(ASK, RETRY, b"same") is second
     await calls.close()
 
@@ -119,8 +111,8 @@ async def test_a_retry_gets_the_answer_whose_connection_has_closed_though_it_was
     calls, (kept, closed) = Calls(responder := Numbering()), (connection(), connection())
     responder.released.set()
     first, second = calls.call(ASK, FIRST, b"same"), calls.call(ASK, FIRST, b"same")
-    first.is_received_by(kept)
-    second.is_received_by(closed)
+    first.received_by(kept)
+    second.received_by(closed)
     closed.is_closed = True  # type: ignore[misc]
     assert calls.call(ASK, RETRY, b"same") is second
     await calls.close()
@@ -134,18 +126,24 @@ async def test_a_retry_is_of_the_call_that_failed_where_clients_repeat_it_and_no
     responder.released.set()
     received = calls.call(ASK, FIRST, b"same")
     await received.answer
-    received.is_received_by(client)
+    received.received_by(client)
+    await failed_call(calls, responder, status)
+    assert await said(calls.call(ASK, RETRY, b"same").answer) == expected
+    await calls.close()
+
+
+async def failed_call(calls: Calls, responder: Responder, status: int) -> Call:
+    """A call that has failed."""
 
     async def failing(ask: Ask) -> Answer:
         raise RequestError(HTTPStatus(status), "role_error", "away")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(responder, "answer", failing)
-        failed = calls.call(ASK, FIRST, b"same")
+        call = calls.call(ASK, FIRST, b"same")
         with pytest.raises(RequestError, match="away"):
-            await failed.answer
-    assert await said(calls.call(ASK, RETRY, b"same").answer) == expected
-    await calls.close()
+            await call.answer
+    return call
 
 
 def connection() -> Connection:

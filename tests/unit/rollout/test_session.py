@@ -468,9 +468,7 @@ def ends(trajectory: Trajectory) -> list[tuple[str, ...]]:
     return [tuple(re2.findall("(?:plan|end) [0-9]", text)) for text in texts]
 
 
-async def test_the_error_of_a_refused_call_ends_the_episode_as_its_limit_though_other_calls_succeeded_after_it() -> (
-    None
-):
+async def test_the_error_of_a_refused_call_ends_the_episode_as_its_limit_after_other_calls_too() -> None:
     async def agent(client: Client) -> None:
         [found] = await asyncio.gather(client.model.ask("long " * 400), return_exceptions=True)
         await client.ask(user("short"))
