@@ -10,6 +10,7 @@ from agentrl.env.registry import ENVIRONMENTS
 from agentrl.packaging.added import added
 from agentrl.packaging.description import listed
 from agentrl.plugins import registry
+from agentrl.report.words import visible
 
 NONE = "no environment is installed: pip install agentrl-env-NAME, or write one with `agentrl env init NAME`"
 
@@ -21,7 +22,7 @@ def run(words: list[str]) -> int:
     width = max((len(name) for name, _ in blocks), default=0)
     for name, lines in blocks:
         for number, line in enumerate(lines):
-            print(f"{'' if number else name:<{width}}  {line}")
+            print(visible(f"{'' if number else name:<{width}}  {line}"))
     if not blocks:
         print(NONE)
     for skipped in registry.misnamed(ENVIRONMENTS):

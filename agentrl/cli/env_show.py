@@ -14,6 +14,7 @@ from agentrl.config.loading import load, of_flags
 from agentrl.errors import ConfigError
 from agentrl.packaging.description import Description, describe
 from agentrl.plugins.tracebacks import call_author
+from agentrl.report.words import visible
 from agentrl.types import text_of
 
 SHOW_S = 600.0
@@ -36,7 +37,7 @@ def run(words: list[str]) -> int:
             print(f"interpreter: {python}", flush=True)
             return run_there(python, "show", words, SHOW_S)
         found = call_author(f"environment {env.name!r} cannot be shown", asyncio.run, describe(env.name, env.options))
-        print("\n".join(_lines(found)))
+        print(visible("\n".join(_lines(found))))
     return 0
 
 

@@ -257,6 +257,10 @@ class PeerPlayer(Player):
         """Return the reply to a conversation; see `Player`."""
         return reply_of(await self.peer.call("play_role", role=self.role, ask=ask, seed=seed))
 
+    async def forget(self, key: str) -> None:
+        """Keep a reply no longer; see `Player`."""
+        await self.peer.call("forget_reply", role=self.role, key=key)
+
 
 def check_played(env: HostedEnv, players: Collection[str]) -> None:
     """Raise ConfigError for a role that nobody plays."""

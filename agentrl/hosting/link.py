@@ -109,6 +109,8 @@ class Link:
         match method, arguments:
             case "play_role", {"role": str(role), "ask": ask, "seed": int(seed)} if role in self._castings:
                 return await self._castings[role].player.answer(ask_of(ask), seed)
+            case "forget_reply", {"role": str(role), "key": str(key)} if role in self._castings:
+                return await self._castings[role].player.forget(key)
             case (("answer" | "count" | "deliver" | "generate"), {"episode": int(episode), **more}):
                 if agent := self._agents.get(episode):
                     return await agent.calls[method](**more)

@@ -49,6 +49,9 @@ class Record:
     """The version of the interpreter."""
     downloads: tuple[Download, ...]
 
+    def __post_init__(self) -> None:
+        Version(self.version)  # raises ValueError
+
 
 @dataclass(frozen=True, slots=True)
 class Added:

@@ -20,6 +20,7 @@ from agentrl.packaging.added import added
 from agentrl.packaging.inspection import inspect
 from agentrl.plugins.files import absolute
 from agentrl.plugins.registry import split_version
+from agentrl.records.jsonl import atomic
 from agentrl.records.manifest import (
     FileHash,
     Interpreter,
@@ -59,7 +60,7 @@ class Lock:
     """Versions of all installed distributions by their normalised names (PEP 503)."""
     environments: tuple[Locked, ...]
     hashes: dict[str, str] = field(default_factory=dict)
-    """By the same names, one sha256 of the files of each distribution that has files; empty in older locks."""
+    """By the same names, one sha256 of the files of each distribution that has files."""
 
 
 def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
@@ -72,7 +73,8 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
     document.add(tomlkit.comment(COMMENT.strip()))
     document.update(plain(msgspec.to_builtins(lock)))
     try:
-        path.write_text(tomlkit.dumps(document), encoding="utf-8")
+        with atomic(path) as file:
+            file.write(tomlkit.dumps(document).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     return lock
@@ -81,7 +83,7 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
     """Raise ConfigError with everything in which these environments and this interpreter differ from a lock."""
     lock = _read(path)
-    now = _lock_of(envs, has_hashes=bool(lock.hashes))
+    now = _lock_of(envs, has_hashes=True)
     if found := list(_differences(lock, now)):
         names = dict.fromkeys(each.source.name for each in (*lock.environments, *now.environments))
         raise ConfigError(
@@ -118,11 +120,14 @@ def _locked(env: EnvSection, must_name_files: bool) -> Locked:
 
 def _read(path: Path) -> Lock:
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Lock)
+        lock = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Lock)
     except OSError as error:
         raise ConfigError(f"cannot read the lock {path}: {error.strerror}") from error
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"{path} is no lock: {error}; write one with `agentrl env lock --out {path}`") from error
+    if not lock.hashes:
+        raise ConfigError(f"{path} ends before its hashes: write it again with `agentrl env lock --out {path}`")
+    return lock
 
 
 def _differences(lock: Lock, now: Lock) -> Iterator[str]:

@@ -38,9 +38,9 @@ class RunJournal:
         """Record attempts that end untrained."""
         self.ledger.settle(attempts, State(outcome), reason)
 
-    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Record the outcomes of groups."""
-        self.ledger.observed(outcomes)
+    def observed(self, outcome: GroupOutcome) -> None:
+        """Record the outcome of a group."""
+        self.ledger.observed(outcome)
 
     def trained(
         self,

@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS trainings (
 );
 CREATE TABLE IF NOT EXISTS outcomes (
   grp INTEGER PRIMARY KEY, env TEXT NOT NULL, task_index INTEGER NOT NULL, task_id TEXT NOT NULL,
-  samples INTEGER NOT NULL, solved REAL NOT NULL, invalid INTEGER NOT NULL
+  samples INTEGER NOT NULL, solved REAL NOT NULL, invalid INTEGER NOT NULL, step INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS once_in_a_lineage ON trainings (grp, member) WHERE rolled_back_by IS NULL;
 """
@@ -150,7 +150,7 @@ class Ledger:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.executescript(SCHEMA)
-            self._db.execute("SELECT env FROM attempts LIMIT 1")
+            self._db.execute("SELECT attempts.env, outcomes.step FROM attempts, outcomes LIMIT 1")
         except sqlite3.DatabaseError as error:
             raise explained(error, self.path) from error
 
@@ -287,11 +287,10 @@ class Ledger:
 
     # --- outcomes of groups -----------------------------------------------------------------------------------
 
-    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Record the outcomes of groups; a group that a resume trains again has the later one."""
-        rows = [astuple(outcome) for outcome in outcomes]
+    def observed(self, outcome: GroupOutcome) -> None:
+        """Record the outcome of a group; one that a resume trains again has the later one."""
         with self._write() as db:
-            db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(outcome))
 
     def outcomes(self) -> list[GroupOutcome]:
         """Return the outcome of every group that was observed, by group."""

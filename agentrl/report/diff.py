@@ -268,7 +268,7 @@ def _tiles(found: Comparison) -> list[Tile]:
     tiles = []
     if found.scores:
         one, other = found.scores
-        note = f"share of solved samples, mean of {_tasks(len(found.pairs))}"
+        note = f"share of solved samples, mean of {_tasks(sum(pair.scores is not None for pair in found.pairs))}"
         tiles.append(Tile("Solved", f"{one.solved:.3f} → {other.solved:.3f}", note, is_wide=True))
         tiles.append(Tile("Reward", f"{one.reward:.3f} → {other.reward:.3f}", "mean", is_wide=True))
     counts = [(verdict, len(pairs)) for verdict, pairs in found.flipped.items()]

@@ -15,7 +15,7 @@ from agentrl.endpoint.content import TEXTS
 from agentrl.errors import RoleError
 from agentrl.roles.poster import MAX_SHOWN, AskError, Poster, checked_urls, with_path
 from agentrl.roles.replies import Replies, ReplyFiles, key_of
-from agentrl.roles.role import RoleReply
+from agentrl.roles.role import Player, RoleReply
 from agentrl.roles.spec import RoleSpec
 from agentrl.serving import RequestError
 from agentrl.types import Message, as_unicode, text_of
@@ -40,7 +40,7 @@ class _Asking:
     waiting: int = 0
 
 
-class RemotePlayer:
+class RemotePlayer(Player):
     """Asks the endpoint of one role. Equal requests are made once; the workers of a run share its limits."""
 
     def __init__(self, spec: RoleSpec, replies: Replies) -> None:
@@ -63,7 +63,7 @@ class RemotePlayer:
         with self._named():
             found = self._replies.get(key)
         if found:
-            return replace(found, is_cached=True)
+            return replace(found, is_cached=True, key=key.hex())
         is_first = key not in self._asking
         if is_first:
             self._asking[key] = _Asking(asyncio.create_task(self._ask(key, body)))
@@ -76,7 +76,12 @@ class RemotePlayer:
             if not asking.waiting:
                 asking.task.cancel()
                 self._asking.pop(key, None)
-        return replace(reply, is_cached=not is_first)
+        return replace(reply, is_cached=not is_first, key=key.hex())
+
+    async def forget(self, key: str) -> None:
+        """Ask again where the request with this key is made again; see `Player`."""
+        with self._named():
+            self._replies.forget(bytes.fromhex(key))
 
     async def check(self) -> None:
         """Ask something short. Raises RoleError if the endpoint, the model or the key does not work."""

@@ -20,13 +20,17 @@ UNREADABLE = "This reply cannot be used: {}. Reply again, in exactly the form th
 
 @dataclass(frozen=True, slots=True)
 class RoleReply:
-    """The reply of a role, with the tokens of the prompt and of the reply; `is_cached` if nobody was asked for it."""
+    """The reply of a role, with the tokens of the prompt and of the reply; `is_cached` if nobody was asked for it.
+
+    `key` is that of its request if the reply is kept for equal ones, else "".
+    """
 
     message: Message
     prompt_tokens: int = 0
     completion_tokens: int = 0
     is_cut: bool = False
     is_cached: bool = False
+    key: str = ""
 
 
 class Player(Protocol):
@@ -34,6 +38,10 @@ class Player(Protocol):
 
     async def answer(self, ask: Ask, seed: int) -> RoleReply:
         """Return the reply to a conversation. `seed` fixes its randomness. Raises RoleError if there is none."""
+
+    async def forget(self, key: str) -> None:
+        """Keep the reply with this key no longer: it could not be used. Nothing to do for a player that keeps none."""
+        del key
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +82,11 @@ class Role:
         """Return the reply to a prompt or a conversation: its text, or what `read` makes of it.
 
         A reply without text cannot be used, nor one for which `read` raises ValueError; `read` gets no reply that was
-        cut. The role gets the reason and is asked again, `roles.NAME.retries` times.
+        cut. The role gets the reason and is asked again, `roles.NAME.retries` times. If no reply can be used, none is
+        kept: another attempt asks for them again.
         """
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else list(messages)
+        kept: list[str] = []
         for _ in range(self._limits.retries + 1):
             reply = await self.answer(Ask(tuple(asked)))
             text = text_of(reply.message)
@@ -93,8 +103,11 @@ class Role:
                 except ValueError as error:
                     fault = str(error)
             self.use = replace(self.use, unreadable=self.use.unreadable + 1)
+            kept += filter(None, [reply.key])
             said = NOTHING if is_empty else text
             asked += [{"role": "assistant", "content": said}, {"role": "user", "content": UNREADABLE.format(fault)}]
+        for key in kept:
+            await self._home.run(self._player.forget(key))
         raise RoleError(
             f"the role {self.name} gave {self._limits.retries + 1} replies that cannot be used: {fault[:MAX_SHOWN]}; "
             f"the last one ends with {text[-MAX_SHOWN:]!r}"

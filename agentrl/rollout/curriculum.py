@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from agentrl.env.rewards import passes
 from agentrl.rollout.task_order import stable_hash
-from agentrl.types import GroupTask, Trajectory
+from agentrl.types import GroupTask, StopReason, Trajectory
 from agentrl.types.outcomes import VISITS, GroupOutcome, set_aside
 
 LEAST = 1 / 8
@@ -57,7 +57,7 @@ def chance(visits: Sequence[GroupOutcome]) -> float:
     return max(LEAST, 4 * p * (1 - p))
 
 
-def outcome_of(group: int, task: GroupTask, members: Sequence[Trajectory]) -> GroupOutcome | None:
+def outcome_of(group: int, task: GroupTask, members: Sequence[Trajectory], step: int) -> GroupOutcome | None:
     """Return the outcome of a group whose members came back, None if there are none."""
     if not members:
         return None
@@ -66,4 +66,11 @@ def outcome_of(group: int, task: GroupTask, members: Sequence[Trajectory]) -> Gr
     if solved in (0, len(valid)) and len({t.reward for t in valid}) > 1:
         solved = len(valid) / 2
     name = members[0].task_id.encode("utf-8", "backslashreplace").decode()
-    return GroupOutcome(group, task.env, task.index, name, len(valid), solved, len(members) - len(valid))
+    invalid = sum(map(_is_unverified, members))
+    return GroupOutcome(group, task.env, task.index, name, len(valid), solved, invalid, step)
+
+
+def _is_unverified(trajectory: Trajectory) -> bool:
+    """Return whether an episode was to be scored, and its verifier failed."""
+    is_done = trajectory.stop_reason.is_scored or trajectory.stop_reason is StopReason.VERIFIER_ERROR
+    return is_done and not trajectory.is_unanswered and not trajectory.is_trainable

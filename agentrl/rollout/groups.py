@@ -92,7 +92,7 @@ class RolloutSettings:
 
     @property
     def patience_s(self) -> float:
-        """The longest time that outstanding episodes can take: all attempts of all that wait for each other."""
+        """The longest time until an outstanding group ends: all attempts of all that wait for each other."""
         return max(plan.episode.episode_timeout_s * self._waves(plan) for plan in self.envs) * self.max_attempts
 
     def _waves(self, plan: EnvPlan) -> int:
@@ -131,19 +131,23 @@ class AttemptLog(Protocol):
     def settled(self, attempts: Iterable[AttemptId], outcome: DropReason, reason: str) -> None:
         """Record attempts that end untrained."""
 
-    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Record the outcomes of groups, from which the curriculum learns."""
+    def observed(self, outcome: GroupOutcome) -> None:
+        """Record the outcome of a group, from which the curriculum learns."""
 
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group of which some members have not come back. `recorded` members are logged as finished."""
+    """A group of which some members have not come back. `recorded` members are logged as finished.
+
+    `failures` counts the failed attempts of each member in this start of the run.
+    """
 
     id: int
     task: GroupTask
     back: dict[int, Trajectory] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     recorded: set[int] = field(default_factory=set)
+    failures: collections.Counter[int] = field(default_factory=collections.Counter)
 
     @property
     def settled(self) -> set[int]:
@@ -172,6 +176,8 @@ class GroupBuffer:
         has_signal: Callable[[Group], bool] | None,
     ) -> None:
         self.version = version
+        self.admitted = 0
+        """Groups that were buffered or replaced for having no signal: a batch replaces only so many."""
         self._settings, self._log, self._forks, self._has_signal = settings, log, forks, has_signal
         self._groups: dict[int, Group] = {}
         self._replaced = 0  # groups without a signal, since the last batch
@@ -263,9 +269,11 @@ class GroupBuffer:
             self.drop(everyone, "filtered", "no baseline to compare with")
         elif self._is_replaced(group):
             self._replaced += 1
+            self.admitted += 1
             self.drop(everyone, "filtered", "no signal")
         else:
             self._groups[group.id] = group
+            self.admitted += 1
 
     def _is_replaced(self, group: Group) -> bool:
         """True if another group is to be sampled in place of this one."""

@@ -53,10 +53,12 @@ class Scheduler:
         trained: int = 0,
     ) -> None:
         self.settings, self.next_group = settings, max(history, default=-1) + 1
-        self._history, self._curriculum = history, Curriculum(settings.seed, outcomes)
+        known = list(outcomes)
+        self._history = history
+        self._curriculum = Curriculum(settings.seed, (outcome for outcome in known if outcome.step <= trained))
+        self._closed = {outcome.group: outcome for outcome in known if outcome.step > trained}
         is_visited = {"is_visited": self._curriculum.is_visited} if settings.has_curriculum else {}
         self._sampler = TaskSampler(settings.seed, settings.envs, history.values(), **is_visited)
-        self._closed: list[GroupOutcome] = []  # since the last step
         self._dispatch, self._log, self._score_group, self._trained = dispatch, log, score_group, trained
         self._restored: collections.deque[tuple[OpenGroup, list[EpisodeRequest]]] = collections.deque()
         self._open: dict[int, OpenGroup] = {}
@@ -110,16 +112,21 @@ class Scheduler:
     async def next_batch(self, deadline_s: float) -> Batch:
         """Return the next `prompts` groups, every token at most `max_staleness` old.
 
-        Raises DeadlineError or RunError.
+        Raises RunError, and DeadlineError if no group comes closer to a batch for `deadline_s`.
         """
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as timeout:
                 while (chosen := self._choose()) is None:
+                    admitted = self._buffer.admitted
                     self._changed.clear()
                     await self._changed.wait()
+                    if self._buffer.admitted > admitted:
+                        timeout.reschedule(loop.time() + deadline_s)
         except TimeoutError:
             raise DeadlineError(
-                f"no batch of {self.settings.prompts} groups within {deadline_s:.0f} s: {self._in_flight_words()}, "
+                f"no batch of {self.settings.prompts} groups, and no further group for {deadline_s:.0f} s: "
+                f"{self._in_flight_words()}, "
                 f"{len(self._buffer)} buffered, {self._in_training} in training. "
                 "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
             ) from None
@@ -130,9 +137,10 @@ class Scheduler:
         """Continue after a batch was trained; learner and engines hold `version` now."""
         self._buffer.version, self._in_training = version, 0
         self._trained += 1
-        self._log.observed(self._closed)
-        self._curriculum.observe(self._closed)
-        self._closed.clear()
+        due = [outcome for outcome in self._closed.values() if outcome.step <= self._trained]
+        self._curriculum.observe(due)
+        for outcome in due:
+            del self._closed[outcome.group]
         self._fill()
 
     def set_aside(self) -> dict[str, int]:
@@ -232,10 +240,11 @@ class Scheduler:
         self._monitors[trajectory.env].note(trajectory)
 
     def _retry(self, request: EpisodeRequest) -> None:
-        if request.attempt + 1 < self.settings.max_attempts:
+        group = self._open[request.sample.group]
+        group.failures[request.sample.member] += 1
+        if group.failures[request.sample.member] < self.settings.max_attempts:
             self._launch([dataclasses.replace(request, attempt=request.attempt + 1)])
             return
-        group = self._open[request.sample.group]
         group.given_up.add(request.sample.member)
         self._close_if_settled(group)
 
@@ -280,8 +289,9 @@ class Scheduler:
     def _close(self, group: OpenGroup) -> None:
         del self._open[group.id]
         members = [t for t in group.back.values() if not self.settings.is_baseline(t.sample)]
-        if outcome := outcome_of(group.id, group.task, members):
-            self._closed.append(outcome)
+        if outcome := outcome_of(group.id, group.task, members, self._trained + 1):
+            self._log.observed(outcome)
+            self._closed[group.id] = outcome
         self._buffer.add(group)
         self._fill()
         self._changed.set()

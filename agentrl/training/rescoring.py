@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from agentrl.config.models import locate
 from agentrl.env.registry import is_address
@@ -146,15 +147,19 @@ class Reverifier:
                 raise WorkerLostError(trajectory.error) from None
 
     async def _group(self, group: Sequence[Stored]) -> list[Rescored]:
-        """Score the members of a group, and what compares them; without one of them nothing can be compared."""
+        """Score the members of a group, and compare those that the run compared: all of them, or none."""
         old = [self.store.read(one.sample, one.attempt) for one in group]
         repeated = await asyncio.gather(*map(self._repeated, old, [one.epoch for one in group]))
         new, refusals = [trajectory for trajectory, _ in repeated], [reason for _, reason in repeated]
         if await self.worker.has_group_rewards():
             if {one.sample.group for one in group} & {sample.group for sample in self.plan.lost}:
                 refusals = [reason or "another member of its group cannot be read" for reason in refusals]
-            new = await self._compared(new)
-            refusals = [reason or _of_group(old, refusals) for reason in refusals]
+            had_part = [_had_part(member) for member in old]
+            compared = iter(await self._compared(list(compress(new, had_part))))
+            new = [next(compared) if is_in else member for member, is_in in zip(new, had_part, strict=True)]
+            of_group = next(filter(None, compress(refusals, had_part)), "")
+            why = f"another member of its group is refused: {of_group}" if of_group else ""
+            refusals = [reason or (why if is_in else "") for reason, is_in in zip(refusals, had_part, strict=True)]
         models = {keys.name for keys in self.plan.config.reward.models}
         return [_rescored(*pair, models) for pair in zip(old, new, refusals, strict=True)]
 
@@ -199,12 +204,10 @@ class Reverifier:
         )
 
 
-def _of_group(members: Sequence[Trajectory], refusals: Sequence[str]) -> str:
-    """Return why a group cannot be compared: the refusal of its first member that has one."""
-    for member, reason in zip(members, refusals, strict=True):
-        if reason and member.action_tokens:
-            return f"another member of its group is refused: {reason}"
-    return ""
+def _had_part(member: Trajectory) -> bool:
+    """Return whether the run compared a stored episode with the others of its group, or a verifier failed in it."""
+    is_verified = member.is_scored or member.stop_reason.is_scored or member.stop_reason is StopReason.VERIFIER_ERROR
+    return is_verified and member.action_tokens > 0
 
 
 def _rescored(old: Trajectory, new: Trajectory, refusal: str, models: set[str]) -> Rescored:

@@ -160,7 +160,7 @@ def _groups(
         with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
             rows = [row for row in ledger.rows() if row.env == label and row.finished_at and row.settled_at]
         first, last = choice.steps or (0, 0)
-        wanted = {row.group for row in rows if choice.steps is None or first <= (row.step or 0) <= last}
+        wanted = {row.group for row in rows if choice.steps is None or (row.step and first <= row.step <= last)}
         for row in rows:
             if row.group in wanted:
                 groups[row.group][row.sample] = Stored(row.sample, row.attempt, row.epoch)

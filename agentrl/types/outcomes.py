@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-SetAside = Literal["never solved", "always solved", "verifier fails"]
+SetAside = Literal["never solved", "always solved", "verifier fails", "never scored"]
 """Why a task is set aside."""
 VISITS = 4
 """The latest visits of a task that count: the policy changes, so older ones say little."""
@@ -17,8 +17,10 @@ eight times."""
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """Outcome of a training group: its `samples` with a reward, how many solve the task, and those without a reward.
+    """Outcome of a training group: its `samples` with a reward, how many solve the task, and how many are `invalid`.
 
+    A sample is invalid if its verifier fails. One that ends without a reward for another reason, such as a deadline or
+    a prompt that leaves no room, counts nowhere. The curriculum considers the outcome from `step` on.
     If all pass or all fail, but with different rewards, these compare them as well as a half that is solved:
     `solved` is then half of the samples.
     """
@@ -30,6 +32,7 @@ class GroupOutcome:
     samples: int
     solved: float
     invalid: int
+    step: int
 
 
 def by_task(outcomes: Iterable[GroupOutcome]) -> dict[tuple[str, int], list[GroupOutcome]]:
@@ -44,7 +47,7 @@ def set_aside(visits: Sequence[GroupOutcome]) -> SetAside | None:
     """Return why a task with these latest visits is set aside, None if it is not."""
     samples, solved = sum(v.samples for v in visits), sum(v.solved for v in visits)
     if len(visits) >= 2 and not samples:
-        return "verifier fails"
+        return "verifier fails" if any(v.invalid for v in visits) else "never scored"
     if samples < EVIDENCE:
         return None
     return "never solved" if solved == 0 else "always solved" if solved == samples else None

@@ -72,7 +72,7 @@ class CountingLog:
         """Count attempts that are not trained."""
         self.attempts[outcome] += len(list(attempts))
 
-    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
+    def observed(self, outcome: GroupOutcome) -> None:
         """Do nothing: tasks are drawn from those of the recorded run, without a curriculum."""
 
 

@@ -80,6 +80,15 @@ def test_list_names_every_environment_with_its_package_and_what_it_needs(capsys:
     assert all(f"{item.name}:ID" in text and f"{item.distribution}  (adapter)" in text for item in adapters)
 
 
+def test_codes_in_the_text_of_an_environment_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(ENVIRONMENT.replace("Count.", "Count.\\x1b[2J\\u202e"))
+    text = shown("show", str(tmp_path / "mine.py"), "--env.start", "7", capsys=capsys)
+    assert "Count.\u241b[2J\ufffd" in text
+    assert "\x1b" not in text
+
+
 def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(ENVIRONMENT)
     text = shown("show", str(tmp_path / "mine.py"), "--env.start", "7", capsys=capsys)

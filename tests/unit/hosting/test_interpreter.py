@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -160,6 +160,28 @@ async def test_models_of_the_worker_play_the_roles(make: Make, env: str, fault: 
         assert ran.roles["partner"].unreadable == 3
         assert ran.roles["partner"].calls == 8
         assert await ranked(there) == await ranked(here)
+
+
+@dataclass(frozen=True)
+class Mumbler(Player):
+    """Says nothing that can be read, and keeps it."""
+
+    forgotten: list[str] = field(default_factory=list)
+
+    async def answer(self, ask: Ask, seed: int) -> RoleReply:
+        return RoleReply(Message(role="assistant", content="hm"), 10, 3, key=f"{len(ask.messages)}")
+
+    async def forget(self, key: str) -> None:
+        self.forgotten.append(key)
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_replies_that_could_not_be_used_are_forgotten_where_they_are_kept(make: Make, is_here: bool) -> None:
+    mumbler = Mumbler()
+    castings = {"partner": Casting(mumbler, RoleLimits(max_calls=20, retries=1), 30.0)}
+    ran = await (await make("yes", env="Asking", here=is_here, castings=castings)).run()
+    assert ran.stop_reason is StopReason.INFRA_ERROR
+    assert mumbler.forgotten == ["1", "3"]
 
 
 async def test_what_was_asked_of_a_role_is_counted_though_the_teardown_fails(make: Make) -> None:

@@ -443,9 +443,11 @@ def test_a_run_whose_interpreter_was_removed_finds_the_one_that_was_added_again(
                 with_interpreters(config)
 
 
-def test_a_damaged_record_is_named(home: Path) -> None:
+@pytest.mark.parametrize("version", [1, "../x"])
+def test_a_damaged_record_is_named(version: object, home: Path) -> None:
     item = write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
-    (item.folder / "added.json").write_text(json.dumps({"version": 1}))
+    record = json.loads((item.folder / "added.json").read_text())
+    (item.folder / "added.json").write_text(json.dumps(record | {"version": version}))
     with pytest.raises(Exception, match="delete its folder, and add the environment again"):
         added()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -184,14 +185,26 @@ def test_the_files_of_the_packages_beside_it_count(tmp_path: Path, monkeypatch: 
         check_lock(lock, envs(str(world)))
 
 
-def test_a_lock_of_an_earlier_version_is_checked_by_versions(lock: Path) -> None:
+def test_a_lock_that_ends_before_its_hashes_is_refused(lock: Path) -> None:
     text, count = re.subn(r"^\[hashes\]\n([^\[].*\n)+", "", lock.read_text(), flags=re.MULTILINE)
     assert (count, len(text) < len(lock.read_text())) == (1, True)
-    lock.write_text(text)
-    check_lock(lock, envs("guess"))
-    edited(lock, r'^numpy = ".*"', 'numpy = "1.0"')
-    with pytest.raises(ConfigError, match=r"numpy 1\.0 → [0-9.]+\. Install"):
-        check_lock(lock, envs("guess"))
+    for cut in (text, f"{text}\n[hashes]\n"):
+        lock.write_text(cut)
+        with pytest.raises(ConfigError, match=r"my\.lock ends before its hashes: write it again with `agentrl env"):
+            check_lock(lock, envs("guess"))
+
+
+def test_a_lock_that_cannot_be_written_leaves_the_one_before(lock: Path) -> None:
+    before = lock.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot write .*my\.lock: File too large"):
+            write_lock(lock, envs("guess"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert lock.read_bytes() == before
+    assert [path.name for path in lock.parent.iterdir() if path.name.startswith("my.lock")] == ["my.lock"]
 
 
 def test_the_command_locks_every_installed_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

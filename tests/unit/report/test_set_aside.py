@@ -20,7 +20,7 @@ def outcomes() -> list[GroupOutcome]:
     """Task 0 is never solved, 1 always, the verifier of 2 fails, and 3 has a signal."""
     solved = {0: (8, 0.0, 0), 1: (8, 8.0, 0), 2: (0, 0.0, 8), 3: (8, 3.0, 0)}
     return [
-        GroupOutcome(4 * visit + task, "sums", task, f"<b>{task}+1", samples, right, invalid)
+        GroupOutcome(4 * visit + task, "sums", task, f"<b>{task}+1", samples, right, invalid, 1)
         for visit in range(2)
         for task, (samples, right, invalid) in solved.items()
     ]
@@ -30,7 +30,8 @@ def test_the_report_lists_tasks_without_a_signal(tmp_path: Path) -> None:
     folder = SyntheticRun(RunFolder(tmp_path / "run"), steps=2).play()
     assert "Tasks without a signal" not in write_report(folder).read_text()
     with closing(Ledger(folder.ledger)) as ledger:
-        ledger.observed(outcomes())
+        for outcome in outcomes():
+            ledger.observed(outcome)
     page = write_report(folder).read_text()
     assert "Tasks without a signal" in page
     for number, why in enumerate(("never solved", "always solved", "verifier fails")):

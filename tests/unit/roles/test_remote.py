@@ -15,7 +15,7 @@ import pytest
 from agentrl.config.schema import RoleKeys
 from agentrl.endpoint import Ask
 from agentrl.errors import ConfigError, RoleError, RunError
-from agentrl.roles import RoleReply, replies
+from agentrl.roles import Role, RoleLimits, RoleReply, replies
 from agentrl.roles.remote import Players, RemotePlayer
 from agentrl.roles.replies import Replies, ReplyFiles
 from agentrl.roles.spec import RoleSpec, specs_of
@@ -62,7 +62,7 @@ async def test_the_request_is_a_chat_completion_and_the_reply_its_message() -> N
     )
     async with endpoint(said("Two.", usage=USED)) as (player, asked):
         reply = await player.answer(Ask(messages, (ADD,), max_tokens=99, stop=("\n",)), 7)
-    assert reply == RoleReply(Message(role="assistant", content="Two."), 30, 4)
+    assert reply == RoleReply(Message(role="assistant", content="Two."), 30, 4, key=reply.key)
     assert json.loads(asked[0]) == {
         "model": "qwen",
         "messages": [
@@ -109,6 +109,24 @@ async def test_replies_outlive_the_process(tmp_path: Path) -> None:
     async with endpoint(files=files, url=url, timeout_s=0.3) as (player, _):  # nobody is there any more
         again = await player.answer(HELLO, 0)
     assert (again.message, again.is_cut, again.is_cached) == (reply.message, True, True)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_replies_that_could_not_be_used_are_asked_for_again(temperature: float, tmp_path: Path) -> None:
+    bad = [said("", usage=USED), said("no number", usage=USED), said("", "length", USED)]
+    async with answering(*bad, *bad, *bad[:2], said("7", usage=USED)) as (url, asked):
+
+        async def number(files: ReplyFiles) -> int:
+            async with endpoint(url=url, files=files, temperature=temperature) as (player, _):
+                return await Role("judge", player, RoleLimits(retries=2), "0/train/0/0").ask("How good?", int)
+
+        for start in (1, 2):
+            with pytest.raises(RoleError, match="gave 3 replies that cannot be used"):
+                await number(ReplyFiles.begun(tmp_path, 1))
+            assert len(asked) == 3 * start
+        files = ReplyFiles.begun(tmp_path, 1)
+        assert (await number(files), len(asked)) == (7, 9)
+        assert (await number(ReplyFiles.begun(tmp_path, 1)), len(asked)) == (7, 9), "what led to a usable reply is kept"
 
 
 async def test_a_run_spends_no_more_tokens_than_it_may_on_either_side_of_a_resume(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from agentrl.records.journal import RunJournal
 from agentrl.rollout.curriculum import LEAST, Curriculum, chance, outcome_of
 from agentrl.rollout.scheduler import Scheduler
 from agentrl.rollout.task_order import EnvPlan, TaskSampler
-from agentrl.types import EpisodeRequest, EpisodeSettings, GroupTask, Signal, Trajectory, Version
+from agentrl.types import EpisodeRequest, EpisodeSettings, GroupTask, Signal, StopReason, Trajectory, Version
 from agentrl.types.outcomes import GroupOutcome, by_task, set_aside, solve_rate
 from tests.unit.records.synthetic import trajectory as recorded
-from tests.unit.rollout.test_scheduler import settings
+from tests.unit.rollout.test_scheduler import settings, settle_down
 from tests.unit.rollout.test_scheduler import trajectory as episode
 
 EPISODE = EpisodeSettings(1.0, 8, 0, 10.0, 10.0)
@@ -25,7 +25,7 @@ TASK = GroupTask("sums", 0, 3)
 
 
 def visits(*solved: float, samples: int = 8, invalid: int = 0) -> list[GroupOutcome]:
-    return [GroupOutcome(n, "sums", 3, "3", samples, count, invalid) for n, count in enumerate(solved)]
+    return [GroupOutcome(n, "sums", 3, "3", samples, count, invalid, 1) for n, count in enumerate(solved)]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ def visits(*solved: float, samples: int = 8, invalid: int = 0) -> list[GroupOutc
         (visits(0, 0), "never solved"),
         (visits(8, 8), "always solved"),
         (visits(0, 0, samples=0, invalid=8), "verifier fails"),
+        (visits(0, 0, samples=0), "never scored"),
         (visits(0), None),
         (visits(0, 1), None),
         (visits(8, 7), None),
@@ -74,19 +75,29 @@ def group(*rewards: float) -> list[Trajectory]:
 def test_the_outcome_of_a_group_counts_solved_and_invalid_samples() -> None:
     down = (Signal.invalid("reward", "down"),)
     broken = [dataclasses.replace(t, signals=down) for t in group(0.0, 0.0)]
-    outcome = outcome_of(5, TASK, [*group(1.0, 0.0, 0.0), *broken])
-    assert outcome == GroupOutcome(5, "sums", 3, "3", 3, 1.0, 2)
-    assert outcome_of(5, TASK, []) is None
+    [crashed] = [dataclasses.replace(t, stop_reason=StopReason.VERIFIER_ERROR, signals=()) for t in group(0.0)]
+    outcome = outcome_of(5, TASK, [*group(1.0, 0.0, 0.0), *broken, crashed], 7)
+    assert outcome == GroupOutcome(5, "sums", 3, "3", 3, 1.0, 3, 7)
+    assert outcome_of(5, TASK, [], 7) is None
+
+
+def test_an_episode_that_ends_before_it_is_scored_says_nothing_of_the_verifier() -> None:
+    [done] = group(0.0)
+    late = dataclasses.replace(done, stop_reason=StopReason.DEADLINE, signals=())
+    silent = dataclasses.replace(done, stop_reason=StopReason.CONTEXT_OVERFLOW, sequences=())
+    failed = dataclasses.replace(done, stop_reason=StopReason.ENV_ERROR, signals=())
+    outcome = outcome_of(5, TASK, [late, silent, failed], 7)
+    assert outcome == GroupOutcome(5, "sums", 3, "3", 0, 0.0, 0, 7)
 
 
 def test_different_rewards_below_a_pass_are_a_signal() -> None:
-    outcome = outcome_of(5, TASK, group(0.1, 0.4, 0.0, 0.2))
+    outcome = outcome_of(5, TASK, group(0.1, 0.4, 0.0, 0.2), 7)
     assert outcome is not None
     assert (outcome.samples, outcome.solved) == (4, 2.0)
 
 
 class Learner:
-    """Runs a scheduler on a ledger; tasks below 4 are sometimes solved, the others never."""
+    """Runs a scheduler on a ledger; tasks below 4 are sometimes solved, the others never; the verifier of 7 fails."""
 
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
         self.journal, self.asked = RunJournal(RunFolder(folder)), list[tuple[int, int, int]]()
@@ -94,8 +105,9 @@ class Learner:
         plan = EnvPlan("sums", EPISODE, 1, tasks=8)
         self.version = Version(incarnation, self.journal.ledger.published()[-1])
         ledger = self.journal.ledger
+        all_may_fail = settings(envs=(plan,), prompts=4, group_size=8, has_curriculum=True, max_invalid=1.0)
         self.scheduler = Scheduler(
-            settings(envs=(plan,), prompts=4, group_size=8, has_curriculum=True), self.run, self.journal, self.version,
+            all_may_fail, self.run, self.journal, self.version,
             ledger.published(), ledger.groups(), ledger.outcomes(), trained=self.step,
         )  # fmt: skip
         self.scheduler.restore(*self.journal.restored())
@@ -105,7 +117,8 @@ class Learner:
         if request.sample.member == 0:
             self.asked.append((request.sample.group, request.epoch, request.task_index))
         is_right = request.task_index < 4 and request.sample.member % 2 == 0
-        done = episode(request, self.version, signals=(Signal("reward", float(is_right)),))
+        signal = Signal.invalid("reward", "down") if request.task_index == 7 else Signal("reward", float(is_right))
+        done = episode(request, self.version, signals=(signal,))
         await asyncio.sleep(0)
         return done
 
@@ -127,21 +140,26 @@ async def test_tasks_without_a_signal_give_way_to_the_others(tmp_path: Path) -> 
     await learner.train(16)
     late = Counter(task < 4 for group, _, task in learner.asked if group >= 24)
     assert late[True] > 3 * late[False]
-    assert learner.scheduler.set_aside() == {"never solved": 4}
+    assert learner.scheduler.set_aside() == {"never solved": 3, "verifier fails": 1}
     await learner.stop()
 
 
-async def test_a_resumed_run_visits_the_tasks_that_it_would_have_visited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resumed_at", [5, 6, 9])
+async def test_a_resumed_run_visits_the_tasks_that_it_would_have_visited(resumed_at: int, tmp_path: Path) -> None:
     whole, cut = Learner(tmp_path / "whole"), Learner(tmp_path / "cut")
     await whole.train(14)
     await cut.train(9)
+    await settle_down()  # the groups of the next step close, and that of task 7 is dropped
     await cut.stop()
-    resumed = Learner(tmp_path / "cut", resumed_at=6)
-    await resumed.train(8)
-    done = cut.asked + [one for one in resumed.asked if one[0] >= 36]
+    resumed = Learner(tmp_path / "cut", resumed_at=resumed_at)
+    await resumed.train(14 - resumed_at)
     expected = {group: (epoch, task) for group, epoch, task in whole.asked}
-    found = {group: (epoch, task) for group, epoch, task in done}
+    found = {group: (epoch, task) for group, epoch, task in cut.asked + resumed.asked}
     assert {group: expected[group] for group in range(56)} == {group: found[group] for group in range(56)}
+    known = [learner.journal.ledger.outcomes() for learner in (whole, resumed)]
+    assert [[(o.group, o.samples, o.invalid) for o in each if o.group < 56] for each in known] == [
+        [(o.group, o.samples, o.invalid) for o in known[0] if o.group < 56]
+    ] * 2
     for learner in (whole, resumed):
         await learner.stop()
 

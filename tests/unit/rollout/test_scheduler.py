@@ -63,8 +63,8 @@ class MemoryJournal:
             assert self.state[key] in ("in_flight", "finished")
             self.state[key], self.reasons[key] = outcome, reason
 
-    def observed(self, outcomes: Iterable[GroupOutcome]) -> None:
-        self.outcomes.extend(outcomes)
+    def observed(self, outcome: GroupOutcome) -> None:
+        self.outcomes.append(outcome)
 
     def count(self, state: str) -> int:
         return sum(value == state for value in self.state.values())
@@ -244,6 +244,19 @@ async def test_a_lost_worker_costs_an_attempt_not_a_sample() -> None:
     assert [t.attempt for t in batch.groups[0].trajectories] == [0, 1]
 
 
+async def test_attempts_that_a_run_interrupted_are_no_failures_of_the_sample() -> None:
+    scheduler, workers, _ = make(groups_before=1, prompts=1)
+    scheduler.restore([], {SampleId(0, member): 4 for member in range(2)})
+    scheduler.start()
+    await settle_down()
+    for attempt in (5, 6):
+        workers.lose(SampleId(0, 1), attempt)
+        await settle_down()
+    workers.finish_group(0)
+    batch = await scheduler.next_batch(1)
+    assert [t.attempt for t in batch.groups[0].trajectories] == [5, 7]
+
+
 async def test_a_sample_that_is_lost_again_and_again_is_given_up() -> None:
     scheduler, workers, journal = make(prompts=1)
     scheduler.start()
@@ -393,6 +406,31 @@ async def test_a_run_that_has_learned_its_task_continues_without_a_signal() -> N
         assert journal.count("filtered") == 2 * 4 * (step + 1)
         scheduler.trained(Version(0, 0))  # nothing moved, nothing was published
     assert scheduler.outstanding == 0
+
+
+async def test_the_deadline_of_a_batch_begins_again_with_every_group_that_counts() -> None:
+    scheduler, workers, _ = make(
+        has_signal=lambda group: group.id >= 8, prompts=1, max_filtered_batches=8, max_invalid=1.0
+    )
+    scheduler.start()
+    batch = asyncio.create_task(scheduler.next_batch(0.4))
+    for group in range(9):  # eight replaced groups take longer than the deadline
+        await asyncio.sleep(0.1)
+        workers.finish_group(group)
+    assert [group.id for group in (await batch).groups] == [8]
+
+
+async def test_groups_that_count_for_nothing_do_not_defer_the_deadline() -> None:
+    scheduler, workers, _ = make(prompts=1, max_invalid=1.0)
+    scheduler.start()
+    batch = asyncio.create_task(scheduler.next_batch(0.4))
+    for group in range(40):
+        await asyncio.sleep(0.05)
+        if batch.done():
+            break
+        workers.finish_group(group, stop_reason=StopReason.VERIFIER_ERROR)
+    with pytest.raises(DeadlineError, match=r"no batch of 1 groups, and no further group for 0 s: 1 groups in flight"):
+        await batch
 
 
 def greedy(**changes: object) -> tuple[Scheduler, Workers, MemoryJournal]:

@@ -79,6 +79,7 @@ def test_the_page_shows_the_best_answer_beside_the_worst(run: RunFolder) -> None
     assert slipped.index("early 1-0") < slipped.index("late 4-0")
     assert [text for text in page.texts if text == "the question"] == ["the question"] * 5
     assert "Tasks that flipped" in page.texts
+    assert "share of solved samples, mean of 4 tasks" in page.texts
 
 
 def test_hostile_text_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from agentrl.rollout.task_order import epoch_seed, evaluation_seed
 from agentrl.rollout.worker import RolloutWorker
 from agentrl.training.reverify import Choice, plans_of
 from agentrl.training.rollouts import episode_seed, episode_settings
-from agentrl.types import HELD_OUT, TRAIN, EpisodeRequest, SampleId, Trajectory
+from agentrl.types import HELD_OUT, TRAIN, EpisodeRequest, SampleId, StopReason, Trajectory
 from tests.unit.hosting.venvs import made_venv
 from tests.unit.rollout.cases import Listening
 from tests.unit.rollout.templates import encode, tokenizer
@@ -69,6 +69,13 @@ DEFAULTS = {"TASKS": "4", "PROMPT": "task", "ANSWER": "nothing", "VERDICT": 'ret
 LOOK = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
 
 
+After = Callable[[Trajectory], Trajectory]
+
+
+def as_played(trajectory: Trajectory) -> Trajectory:
+    return trajectory
+
+
 def source(template: str = STEP_MODE, **changes: str) -> str:
     for name, text in {**DEFAULTS, **changes}.items():
         template = template.replace(name, text)
@@ -94,8 +101,10 @@ class Stage:
     def run(self) -> RunFolder:
         return RunFolder(self.path / "run")
 
-    async def play(self, script: Any, members: int = 1, groups: int = 2, *, env: int = 0, envs: Any = ()) -> None:
-        """Store episodes of training, in a later epoch, as trained in steps 1, 2, …"""
+    async def play(
+        self, script: Any, members: int = 1, groups: int = 2, *, env: int = 0, envs: Any = (), after: After = as_played
+    ) -> None:
+        """Store episodes of training, in a later epoch, as trained in steps 1, 2, …; `after` may change each."""
         config = self.begin(*envs)
         section, ledger = config.env[env], Ledger(self.run.ledger)
         ledger.begin_incarnation()
@@ -108,7 +117,7 @@ class Stage:
             ]
             for group in range(groups)
         ]
-        played = await self._sample(config, section.name, requests, script)
+        played = await self._sample(config, section.name, requests, script, after)
         with_store = TrajectoryStore(self.run.trajectories)
         with_store.append([t for group in played for t in group])
         with_store.close()
@@ -141,7 +150,7 @@ class Stage:
         return config
 
     async def _sample(
-        self, config: Config, env: str, requests: list[list[EpisodeRequest]], script: Any
+        self, config: Config, env: str, requests: list[list[EpisodeRequest]], script: Any, after: After = as_played
     ) -> list[Sequence[Trajectory]]:
         engine = await ScriptedEngine.ready(
             script, encode=lambda text: encode(tokenizer(), text), vocab_size=len(tokenizer())
@@ -150,7 +159,7 @@ class Stage:
         roles = specs_of(config.env[0].roles or {}).values()
         worker = RolloutWorker(env, {}, str(self.model), Listening(engine), context, SEED, roles)
         try:
-            groups = [[await worker.run(request) for request in group] for group in requests]
+            groups = [[after(await worker.run(request)) for request in group] for group in requests]
             return [await worker.score_group(group) for group in groups]
         finally:
             await worker.close()
@@ -284,6 +293,27 @@ def test_the_members_of_a_group_are_compared_again(stage: Stage, again: Reverify
     assert {(one["was"], one["now"]) for one in report["changed"]} == {(1.0, 3.0), (3.0, 1.0)}
 
 
+def test_a_member_that_the_run_did_not_compare_keeps_no_other_from_its_comparison(
+    stage: Stage, again: Reverify
+) -> None:
+    def late(played: Trajectory) -> Trajectory:
+        """The episode of member 2, which reached its deadline in the second turn."""
+        [sequence] = played.sequences
+        first = next(n for n, segment in enumerate(sequence.segments) if segment.is_action)
+        cut = (replace(sequence, segments=sequence.segments[: first + 1]),)
+        ended = {"stop_reason": StopReason.DEADLINE, "signals": (), "turns": 1, "messages": played.messages[:2]}
+        return replace(played, sequences=cut, **ended) if played.sample.member == 2 else played
+
+    stage.write(template=RANKED, ORDER="max")
+    texts = iter(["yes", "yes yes", LOOK, "yes"] * 2)
+    asyncio.run(stage.play(lambda *_: next(texts), members=3, after=late))
+    status, report = again()
+    assert (status, counts(report)) == (0, {"unchanged": 4, "refused": 2})
+    stage.write("other.py", template=RANKED, ORDER="min")
+    status, report = again("--env", str(stage.path / "other.py"))
+    assert (status, counts(report)) == (1, {"flipped": 4, "refused": 2})
+
+
 AGENT = """
 from agentrl.env import AgentEnv, Task, reward
 
@@ -339,6 +369,7 @@ def test_steps_and_evaluations_are_chosen_and_several_environments_told_apart(
         (["--env", "gess"], "unknown environment 'gess'. Did you mean 'guess'?"),
         (["--env.weight", "2"], "--env.weight cannot be changed when trajectories are scored again"),
         (["--label", "wrds"], "has no environment 'wrds'. Did you mean 'words'?"),
+        (["--step", "0"], "has no such trajectories: choose from the steps 1 to 2, or an evaluation"),
         (["--step", "9"], "has no such trajectories: choose from the steps 1 to 2, or an evaluation"),
         (["--step", "3-1"], "'3-1' is neither a step nor a range of steps such as 10-20"),
         (["--evaluation", "7"], "has no evaluation"),
