@@ -26,7 +26,7 @@ def run(words: list[str]) -> int:
     if not blocks:
         print(NONE)
     for skipped in registry.misnamed(ENVIRONMENTS):
-        print(skipped)
+        print(visible(skipped))
     return 0
 
 

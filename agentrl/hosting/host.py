@@ -257,9 +257,9 @@ class PeerPlayer(Player):
         """Return the reply to a conversation; see `Player`."""
         return reply_of(await self.peer.call("play_role", role=self.role, ask=ask, seed=seed))
 
-    async def forget(self, key: str) -> None:
-        """Keep a reply no longer; see `Player`."""
-        await self.peer.call("forget_reply", role=self.role, key=key)
+    async def keep(self, reply: RoleReply) -> None:
+        """Keep a reply; see `Player`."""
+        await self.peer.call("keep_reply", role=self.role, reply=reply)
 
 
 def check_played(env: HostedEnv, players: Collection[str]) -> None:

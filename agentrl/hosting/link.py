@@ -12,7 +12,7 @@ from agentrl.endpoint import Answer, Responder, Tokens
 from agentrl.errors import DeadlineError, WorkerLostError
 from agentrl.hosting.channel import Channel
 from agentrl.hosting.peer import Peer
-from agentrl.hosting.wire import PROTOCOL, EnvFacts, ProtocolError, ask_of, converted, limits_of
+from agentrl.hosting.wire import PROTOCOL, EnvFacts, ProtocolError, ask_of, converted, limits_of, reply_of
 from agentrl.roles import Casting
 
 OPEN_S = 300.0
@@ -109,8 +109,8 @@ class Link:
         match method, arguments:
             case "play_role", {"role": str(role), "ask": ask, "seed": int(seed)} if role in self._castings:
                 return await self._castings[role].player.answer(ask_of(ask), seed)
-            case "forget_reply", {"role": str(role), "key": str(key)} if role in self._castings:
-                return await self._castings[role].player.forget(key)
+            case "keep_reply", {"role": str(role), "reply": reply} if role in self._castings:
+                return await self._castings[role].player.keep(reply_of(reply))
             case (("answer" | "count" | "deliver" | "generate"), {"episode": int(episode), **more}):
                 if agent := self._agents.get(episode):
                     return await agent.calls[method](**more)

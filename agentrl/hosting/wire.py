@@ -22,7 +22,7 @@ from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, RoleUse, Signal, StopReason
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of what is sent; both sides must have the same."""
 T = TypeVar("T")
 KNOWN: dict[str, type[AgentRLError]] = {

@@ -68,7 +68,7 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 
     Raises ConfigError for an unusable name, a key that the environment does not have, and a value that names no file.
     """
-    lock = _lock_of(envs or _all(), must_name_files=True, has_hashes=True)
+    lock = _lock_of(envs or _all(), must_name_files=True)
     document = tomlkit.document()
     document.add(tomlkit.comment(COMMENT.strip()))
     document.update(plain(msgspec.to_builtins(lock)))
@@ -83,7 +83,7 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
     """Raise ConfigError with everything in which these environments and this interpreter differ from a lock."""
     lock = _read(path)
-    now = _lock_of(envs, has_hashes=True)
+    now = _lock_of(envs)
     if found := list(_differences(lock, now)):
         names = dict.fromkeys(each.source.name for each in (*lock.environments, *now.environments))
         raise ConfigError(
@@ -100,8 +100,8 @@ def _all() -> Iterator[EnvSection]:
         yield from (EnvSection(name=f"{name}=={item.record.version}", python=item.python) for name in names)
 
 
-def _lock_of(envs: Iterable[EnvSection], *, has_hashes: bool, must_name_files: bool = False) -> Lock:
-    here = interpreter(has_hashes=has_hashes)
+def _lock_of(envs: Iterable[EnvSection], *, must_name_files: bool = False) -> Lock:
+    here = interpreter(has_hashes=True)
     return Lock(here.python, here.packages, tuple(_locked(env, must_name_files) for env in envs), here.hashes)
 
 

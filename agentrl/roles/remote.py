@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agentrl.endpoint import Ask
@@ -63,10 +64,12 @@ class RemotePlayer(Player):
         with self._named():
             found = self._replies.get(key)
         if found:
-            return replace(found, is_cached=True, key=key.hex())
+            return replace(found, is_cached=True)
         is_first = key not in self._asking
         if is_first:
-            self._asking[key] = _Asking(asyncio.create_task(self._ask(key, body)))
+            task = asyncio.create_task(self._ask(body))
+            task.add_done_callback(partial(self._ended, key))
+            self._asking[key] = _Asking(task)
         asking = self._asking[key]
         asking.waiting += 1
         try:
@@ -74,14 +77,14 @@ class RemotePlayer(Player):
         finally:
             asking.waiting -= 1
             if not asking.waiting:
+                self._ended(key, asking.task)
                 asking.task.cancel()
-                self._asking.pop(key, None)
         return replace(reply, is_cached=not is_first, key=key.hex())
 
-    async def forget(self, key: str) -> None:
-        """Ask again where the request with this key is made again; see `Player`."""
+    async def keep(self, reply: RoleReply) -> None:
+        """Keep a reply for equal requests; see `Player`. Raises RoleError if the disk is full."""
         with self._named():
-            self._replies.forget(bytes.fromhex(key))
+            self._replies.put(bytes.fromhex(reply.key), replace(reply, is_cached=False, key=""))
 
     async def check(self) -> None:
         """Ask something short. Raises RoleError if the endpoint, the model or the key does not work."""
@@ -94,6 +97,11 @@ class RemotePlayer(Player):
         for asking in self._asking.values():
             asking.task.cancel()
         await self._poster.aclose()
+
+    def _ended(self, key: bytes, task: asyncio.Task[RoleReply]) -> None:
+        """Let no further call wait for a request."""
+        if key in self._asking and self._asking[key].task is task:
+            del self._asking[key]
 
     def _body(self, ask: Ask, seed: int) -> dict[str, Any]:
         keys = self._keys
@@ -111,13 +119,13 @@ class RemotePlayer(Player):
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in ask.tools]
         return body
 
-    async def _ask(self, key: bytes, body: dict[str, Any]) -> RoleReply:
-        """Ask within the budget, and keep the reply: before the next request has the connection and sees the budget."""
+    async def _ask(self, body: dict[str, Any]) -> RoleReply:
+        """Ask within the budget, and count the tokens before the next request has the connection."""
         async with self._connection() as ends_at:
             self._check_budget()
             reply = await self._post(body, ends_at)
             with self._named():
-                self._replies.put(key, reply, self._endpoint)
+                self._replies.count(self._endpoint, reply.prompt_tokens + reply.completion_tokens)
             return reply
 
     @contextmanager

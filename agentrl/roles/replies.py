@@ -24,9 +24,6 @@ IN_MEMORY = ":memory:"
 LOCK_S = 5.0
 """How long to wait for a process that has a file and is ending."""
 FOUND = "SELECT reply FROM replies WHERE key = ?"
-KEPT = "INSERT OR REPLACE INTO replies VALUES (?, ?)"
-FORGOTTEN = b""
-"""In place of a reply that could not be used."""
 USED = "SELECT endpoint, tokens FROM used"
 ADDED = "INSERT INTO used VALUES (?, ?) ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens"
 
@@ -44,14 +41,13 @@ class ReplyFiles:
     start: int = 1
     """Number of this start of the run."""
     earlier: tuple[Path, ...] = ()
-    """Those of earlier starts, the latest first."""
     spent: Mapping[str, int] = field(default_factory=dict)
     """Tokens that each endpoint used before this start."""
 
     @classmethod
     def begun(cls, folder: Path, workers: int) -> ReplyFiles:
         """Begin a start, while no worker runs. Raises RunError if an earlier file cannot be read."""
-        earlier = tuple(sorted(folder.glob("[0-9]*.sqlite"), key=_start_of, reverse=True))
+        earlier = tuple(sorted(folder.glob("[0-9]*.sqlite")))
         spent: Counter[str] = Counter()
         for path in earlier:
             with closing(_opened(path)) as file:  # completes it, if its worker was killed
@@ -89,27 +85,19 @@ class Replies:
         with self._reading():
             rows = (file.execute(FOUND, (key,)).fetchone() for file in (self._file, *self._earlier))
             row = next(filter(None, rows), None)
-        return RoleReply(**msgspec.json.decode(row[0])) if row and row[0] != FORGOTTEN else None
+        return RoleReply(**msgspec.json.decode(row[0])) if row else None
 
-    def put(self, key: bytes, reply: RoleReply, endpoint: str) -> None:
-        """Keep a reply, and count its tokens. Raises RoleError if it is no JSON, or the disk is full."""
-        tokens = reply.prompt_tokens + reply.completion_tokens
+    def put(self, key: bytes, reply: RoleReply) -> None:
+        """Keep a reply, unless there is one. Raises RoleError if it is no JSON, or the disk is full."""
         try:
             encoded = msgspec.json.encode(reply)
         except (ValueError, OverflowError) as error:
-            self.count(endpoint, tokens)
             raise RoleError(f"{self._name}: a reply cannot be kept: {error}") from error
         with self._writing():
-            self._file.execute(KEPT, (key, encoded))
-            self._file.execute(ADDED, (endpoint, tokens))
-
-    def forget(self, key: bytes) -> None:
-        """Keep the reply to a request no longer, nor one of an earlier start. Raises RoleError if the disk is full."""
-        with self._writing():
-            self._file.execute(KEPT, (key, FORGOTTEN))
+            self._file.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, encoded))
 
     def count(self, endpoint: str, tokens: int) -> None:
-        """Count the tokens of a reply that is not kept. Raises RoleError if the disk is full."""
+        """Count the tokens of a reply. Raises RoleError if the disk is full."""
         with self._writing():
             self._file.execute(ADDED, (endpoint, tokens))
 

@@ -22,7 +22,7 @@ UNREADABLE = "This reply cannot be used: {}. Reply again, in exactly the form th
 class RoleReply:
     """The reply of a role, with the tokens of the prompt and of the reply; `is_cached` if nobody was asked for it.
 
-    `key` is that of its request if the reply is kept for equal ones, else "".
+    `key` is that of its request if `Player.keep` would keep the reply, else "".
     """
 
     message: Message
@@ -39,9 +39,9 @@ class Player(Protocol):
     async def answer(self, ask: Ask, seed: int) -> RoleReply:
         """Return the reply to a conversation. `seed` fixes its randomness. Raises RoleError if there is none."""
 
-    async def forget(self, key: str) -> None:
-        """Keep the reply with this key no longer: it could not be used. Nothing to do for a player that keeps none."""
-        del key
+    async def keep(self, reply: RoleReply) -> None:
+        """Give this reply, which could be used, to equal requests. Engines are asked again; so this keeps nothing."""
+        del reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +82,30 @@ class Role:
         """Return the reply to a prompt or a conversation: its text, or what `read` makes of it.
 
         A reply without text cannot be used, nor one for which `read` raises ValueError; `read` gets no reply that was
-        cut. The role gets the reason and is asked again, `roles.NAME.retries` times. If no reply can be used, none is
-        kept: another attempt asks for them again.
+        cut. The role gets the reason and is asked again, `roles.NAME.retries` times. What led to a reply that can be
+        used is kept.
         """
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else list(messages)
-        kept: list[str] = []
+        replies: list[RoleReply] = []
         for _ in range(self._limits.retries + 1):
-            reply = await self.answer(Ask(tuple(asked)))
+            replies.append(reply := await self._home.run(self._answered(Ask(tuple(asked)))))
             text = text_of(reply.message)
             is_empty = not text.strip()
             if reply.is_cut and (is_empty or read is not None):
                 fault = f"it was cut after {reply.completion_tokens} tokens"
             elif is_empty:
                 fault = "it has no text"
-            elif read is None:
-                return text
             else:
                 try:
-                    return read(text)
+                    found = text if read is None else read(text)
                 except ValueError as error:
                     fault = str(error)
+                else:
+                    await self._home.run(self._kept(replies))
+                    return found
             self.use = replace(self.use, unreadable=self.use.unreadable + 1)
-            kept += filter(None, [reply.key])
             said = NOTHING if is_empty else text
             asked += [{"role": "assistant", "content": said}, {"role": "user", "content": UNREADABLE.format(fault)}]
-        for key in kept:
-            await self._home.run(self._player.forget(key))
         raise RoleError(
             f"the role {self.name} gave {self._limits.retries + 1} replies that cannot be used: {fault[:MAX_SHOWN]}; "
             f"the last one ends with {text[-MAX_SHOWN:]!r}"
@@ -128,7 +126,9 @@ class Role:
 
     async def answer(self, ask: Ask) -> RoleReply:
         """Return the reply to one call. Raises RoleError beyond the calls that an episode may make."""
-        return await self._home.run(self._answered(ask))
+        reply = await self._home.run(self._answered(ask))
+        await self._home.run(self._kept([reply]))
+        return reply
 
     async def _answered(self, ask: Ask) -> RoleReply:
         if self.use.calls >= self._limits.max_calls:
@@ -140,3 +140,8 @@ class Role:
         reply = await self._player.answer(ask, self._random.getrandbits(31))
         self.use = self.use.and_reply(reply.prompt_tokens, reply.completion_tokens, is_cached=reply.is_cached)
         return reply
+
+    async def _kept(self, replies: Sequence[RoleReply]) -> None:
+        for reply in replies:
+            if reply.key:
+                await self._player.keep(reply)

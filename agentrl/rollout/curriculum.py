@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentrl.env.rewards import passes
 from agentrl.rollout.task_order import stable_hash
@@ -16,22 +17,29 @@ HASHES = 1 << 63
 
 
 class Curriculum:
-    """Decides which tasks an epoch visits, from the outcomes of the groups of earlier steps.
+    """Decides which tasks an epoch visits, from the outcomes of the groups up to `step`.
 
     A task is visited with the chance max(1/8, 4 p (1 - p)), where p is its solve rate in the latest visits: the
     learnability p (1 - p) of Rutherford et al. (arXiv:2408.15099), scaled to at most 1. p has a uniform prior, and a
     task that was never visited is visited in any case. One that is set aside has the least chance.
     """
 
-    def __init__(self, seed: int, outcomes: Iterable[GroupOutcome] = ()) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, outcomes: Iterable[GroupOutcome] = (), step: int = 0) -> None:
+        self.step, self._seed = step, seed
         self._visits: dict[tuple[str, int], dict[int, GroupOutcome]] = collections.defaultdict(dict)
-        self.observe(outcomes)
-
-    def observe(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Take the outcomes of groups into account."""
         for outcome in outcomes:
-            self._visits[outcome.env, outcome.task_index][outcome.group] = outcome
+            self.observe(outcome)
+
+    def observe(self, outcome: GroupOutcome) -> GroupOutcome:
+        """Take the outcome of a group into account from its step on, or from that of an earlier outcome; returns it.
+
+        A resume closes groups again that closed before.
+        """
+        visits = self._visits[outcome.env, outcome.task_index]
+        if earlier := visits.get(outcome.group):
+            outcome = replace(outcome, step=earlier.step)
+        visits[outcome.group] = outcome
+        return outcome
 
     def is_visited(self, task: GroupTask) -> bool:
         """Return whether the epoch of `task` visits it: the same for the same seed and outcomes."""
@@ -46,7 +54,8 @@ class Curriculum:
 
     def _latest(self, env: str, index: int) -> list[GroupOutcome]:
         visits = self._visits.get((env, index), {})
-        return [visits[group] for group in sorted(visits)[-VISITS:]]
+        known = [group for group in sorted(visits) if visits[group].step <= self.step]
+        return [visits[group] for group in known[-VISITS:]]
 
 
 def chance(visits: Sequence[GroupOutcome]) -> float:

@@ -176,8 +176,6 @@ class GroupBuffer:
         has_signal: Callable[[Group], bool] | None,
     ) -> None:
         self.version = version
-        self.admitted = 0
-        """Groups that were buffered or replaced for having no signal: a batch replaces only so many."""
         self._settings, self._log, self._forks, self._has_signal = settings, log, forks, has_signal
         self._groups: dict[int, Group] = {}
         self._replaced = 0  # groups without a signal, since the last batch
@@ -186,6 +184,11 @@ class GroupBuffer:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def progress(self) -> int:
+        """Groups that wait for a batch, or were replaced since the last one: only so many are."""
+        return len(self._groups) + self._replaced
 
     def add(self, group: OpenGroup) -> None:
         """Take a group whose members are all settled; those that cannot be trained are dropped."""
@@ -269,11 +272,9 @@ class GroupBuffer:
             self.drop(everyone, "filtered", "no baseline to compare with")
         elif self._is_replaced(group):
             self._replaced += 1
-            self.admitted += 1
             self.drop(everyone, "filtered", "no signal")
         else:
             self._groups[group.id] = group
-            self.admitted += 1
 
     def _is_replaced(self, group: Group) -> bool:
         """True if another group is to be sampled in place of this one."""

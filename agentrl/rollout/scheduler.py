@@ -53,10 +53,7 @@ class Scheduler:
         trained: int = 0,
     ) -> None:
         self.settings, self.next_group = settings, max(history, default=-1) + 1
-        known = list(outcomes)
-        self._history = history
-        self._curriculum = Curriculum(settings.seed, (outcome for outcome in known if outcome.step <= trained))
-        self._closed = {outcome.group: outcome for outcome in known if outcome.step > trained}
+        self._history, self._curriculum = history, Curriculum(settings.seed, outcomes, trained)
         is_visited = {"is_visited": self._curriculum.is_visited} if settings.has_curriculum else {}
         self._sampler = TaskSampler(settings.seed, settings.envs, history.values(), **is_visited)
         self._dispatch, self._log, self._score_group, self._trained = dispatch, log, score_group, trained
@@ -112,20 +109,21 @@ class Scheduler:
     async def next_batch(self, deadline_s: float) -> Batch:
         """Return the next `prompts` groups, every token at most `max_staleness` old.
 
-        Raises RunError, and DeadlineError if no group comes closer to a batch for `deadline_s`.
+        Raises RunError, and DeadlineError if no group is added to those that can be trained for `deadline_s`.
         """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(deadline_s) as timeout:
+                most = 0
                 while (chosen := self._choose()) is None:
-                    admitted = self._buffer.admitted
+                    if self._buffer.progress > most:
+                        most = self._buffer.progress
+                        timeout.reschedule(loop.time() + deadline_s)
                     self._changed.clear()
                     await self._changed.wait()
-                    if self._buffer.admitted > admitted:
-                        timeout.reschedule(loop.time() + deadline_s)
         except TimeoutError:
             raise DeadlineError(
-                f"no batch of {self.settings.prompts} groups, and no further group for {deadline_s:.0f} s: "
+                f"no batch of {self.settings.prompts} groups, and none was added to it for {deadline_s:.0f} s: "
                 f"{self._in_flight_words()}, "
                 f"{len(self._buffer)} buffered, {self._in_training} in training. "
                 "Raise rollout.episode_timeout_s, or look at the newest trajectories with `agentrl show`."
@@ -137,10 +135,7 @@ class Scheduler:
         """Continue after a batch was trained; learner and engines hold `version` now."""
         self._buffer.version, self._in_training = version, 0
         self._trained += 1
-        due = [outcome for outcome in self._closed.values() if outcome.step <= self._trained]
-        self._curriculum.observe(due)
-        for outcome in due:
-            del self._closed[outcome.group]
+        self._curriculum.step = self._trained
         self._fill()
 
     def set_aside(self) -> dict[str, int]:
@@ -290,8 +285,7 @@ class Scheduler:
         del self._open[group.id]
         members = [t for t in group.back.values() if not self.settings.is_baseline(t.sample)]
         if outcome := outcome_of(group.id, group.task, members, self._trained + 1):
-            self._log.observed(outcome)
-            self._closed[group.id] = outcome
+            self._log.observed(self._curriculum.observe(outcome))
         self._buffer.add(group)
         self._fill()
         self._changed.set()

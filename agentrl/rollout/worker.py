@@ -107,7 +107,7 @@ class RolloutWorker:
 
         If a group reward fails, all of them end with VERIFIER_ERROR and have no reward, instead of a reward of 0.
         """
-        scored = {t.sample: t for t in trajectories if (t.is_scored or t.stop_reason.is_scored) and t.action_tokens}
+        scored = {t.sample: t for t in trajectories if is_compared(t)}
         if not scored:
             return tuple(trajectories)
         with boundary(lambda: Phase.SCORE) as caught:
@@ -145,6 +145,11 @@ class RolloutWorker:
         task = await driver.task(first.split, first.task_index, self._runtime.seed)
         rows = await driver.score_group([Episode.of(task, t) for t in trajectories])
         return {t.sample: row for t, row in zip(trajectories, rows, strict=True)}, driver.role_uses
+
+
+def is_compared(trajectory: Trajectory) -> bool:
+    """Return whether the rewards of a group compare this member: it is finished and has sampled tokens."""
+    return (trajectory.is_scored or trajectory.stop_reason.is_scored) and trajectory.action_tokens > 0
 
 
 def load_renderer_of(model: str) -> Renderer:

@@ -18,7 +18,7 @@ from agentrl.rollout.boundary import with_signals
 from agentrl.rollout.faults import fault_of
 from agentrl.rollout.recording import Recording
 from agentrl.rollout.task_order import epoch_seed, evaluation_seed
-from agentrl.rollout.worker import RolloutWorker
+from agentrl.rollout.worker import RolloutWorker, is_compared
 from agentrl.training.evaluation import is_success
 from agentrl.training.reverify import Plan, Stored, damage_of
 from agentrl.training.rollouts import episode_seed, episode_settings
@@ -154,7 +154,7 @@ class Reverifier:
         if await self.worker.has_group_rewards():
             if {one.sample.group for one in group} & {sample.group for sample in self.plan.lost}:
                 refusals = [reason or "another member of its group cannot be read" for reason in refusals]
-            had_part = [_had_part(member) for member in old]
+            had_part = _had_part(old)
             compared = iter(await self._compared(list(compress(new, had_part))))
             new = [next(compared) if is_in else member for member, is_in in zip(new, had_part, strict=True)]
             of_group = next(filter(None, compress(refusals, had_part)), "")
@@ -204,10 +204,13 @@ class Reverifier:
         )
 
 
-def _had_part(member: Trajectory) -> bool:
-    """Return whether the run compared a stored episode with the others of its group, or a verifier failed in it."""
-    is_verified = member.is_scored or member.stop_reason.is_scored or member.stop_reason is StopReason.VERIFIER_ERROR
-    return is_verified and member.action_tokens > 0
+def _had_part(members: Sequence[Trajectory]) -> list[bool]:
+    """Return which members of a stored group the run compared; if it compared none, those whose verifier failed.
+
+    A group reward that fails ends all that it compares.
+    """
+    compared = [is_compared(member) for member in members]
+    return compared if any(compared) else [member.stop_reason is StopReason.VERIFIER_ERROR for member in members]
 
 
 def _rescored(old: Trajectory, new: Trajectory, refusal: str, models: set[str]) -> Rescored:

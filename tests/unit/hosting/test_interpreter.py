@@ -164,24 +164,28 @@ async def test_models_of_the_worker_play_the_roles(make: Make, env: str, fault: 
 
 @dataclass(frozen=True)
 class Mumbler(Player):
-    """Says nothing that can be read, and keeps it."""
+    """Says something that can be read as a number only if it is asked again."""
 
-    forgotten: list[str] = field(default_factory=list)
+    reads: str
+    kept: list[str] = field(default_factory=list)
 
     async def answer(self, ask: Ask, seed: int) -> RoleReply:
-        return RoleReply(Message(role="assistant", content="hm"), 10, 3, key=f"{len(ask.messages)}")
+        said = self.reads if "cannot be used" in text_of(ask.messages[-1]) else "hm"
+        return RoleReply(Message(role="assistant", content=said), 10, 3, key=f"{text_of(ask.messages[-1])[:10]}")
 
-    async def forget(self, key: str) -> None:
-        self.forgotten.append(key)
+    async def keep(self, reply: RoleReply) -> None:
+        self.kept.append(reply.key)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
-async def test_replies_that_could_not_be_used_are_forgotten_where_they_are_kept(make: Make, is_here: bool) -> None:
-    mumbler = Mumbler()
+@pytest.mark.parametrize(("reads", "kept"), [("hm", ["begin"]), ("7", ["begin", "number yes", "This reply"])])
+async def test_replies_that_could_be_used_are_kept_where_models_are(
+    make: Make, reads: str, kept: list[str], is_here: bool
+) -> None:
+    mumbler = Mumbler(reads)
     castings = {"partner": Casting(mumbler, RoleLimits(max_calls=20, retries=1), 30.0)}
-    ran = await (await make("yes", env="Asking", here=is_here, castings=castings)).run()
-    assert ran.stop_reason is StopReason.INFRA_ERROR
-    assert mumbler.forgotten == ["1", "3"]
+    await (await make("yes", env="Asking", here=is_here, castings=castings, turns=1)).run()
+    assert mumbler.kept == kept
 
 
 async def test_what_was_asked_of_a_role_is_counted_though_the_teardown_fails(make: Make) -> None:

@@ -48,6 +48,14 @@ async def endpoint(
             await players.aclose()
 
 
+async def asked_and_kept(player: RemotePlayer, ask: Ask, seed: int) -> RoleReply:
+    """Return the reply to a question, which can be used."""
+    reply = await player.answer(ask, seed)
+    if reply.key:
+        await player.keep(reply)
+    return reply
+
+
 def at(player: RemotePlayer) -> str:
     """Return the url of a player, for another one at the same address."""
     return player._poster.url
@@ -61,7 +69,7 @@ async def test_the_request_is_a_chat_completion_and_the_reply_its_message() -> N
         Message(role="tool", content="2", tool_call_id="1", name="add"),
     )
     async with endpoint(said("Two.", usage=USED)) as (player, asked):
-        reply = await player.answer(Ask(messages, (ADD,), max_tokens=99, stop=("\n",)), 7)
+        reply = await asked_and_kept(player, Ask(messages, (ADD,), max_tokens=99, stop=("\n",)), 7)
     assert reply == RoleReply(Message(role="assistant", content="Two."), 30, 4, key=reply.key)
     assert json.loads(asked[0]) == {
         "model": "qwen",
@@ -85,8 +93,8 @@ async def test_the_request_is_a_chat_completion_and_the_reply_its_message() -> N
 
 async def test_equal_requests_are_made_once_at_the_same_time_and_later() -> None:
     async with endpoint(said("yes", usage=USED), said("no")) as (player, asked):
-        first = await asyncio.gather(*(player.answer(HELLO, seed) for seed in range(8)))
-        later = await player.answer(HELLO, 9)
+        first = await asyncio.gather(*(asked_and_kept(player, HELLO, seed) for seed in range(8)))
+        later = await asked_and_kept(player, HELLO, 9)
     assert len(asked) == 1
     assert [text_of(reply.message) for reply in (*first, later)] == ["yes"] * 9
     assert sorted(reply.is_cached for reply in (*first, later)) == [False] + [True] * 8
@@ -94,7 +102,7 @@ async def test_equal_requests_are_made_once_at_the_same_time_and_later() -> None
 
 async def test_above_temperature_0_each_seed_is_another_request() -> None:
     async with endpoint(said("one"), said("two"), temperature=1.0) as (player, asked):
-        replies = [text_of((await player.answer(HELLO, seed)).message) for seed in (1, 2, 1)]
+        replies = [text_of((await asked_and_kept(player, HELLO, seed)).message) for seed in (1, 2, 1)]
     assert replies == ["one", "two", "one"]
     assert [json.loads(body)["seed"] for body in asked] == [1, 2]
 
@@ -103,42 +111,58 @@ async def test_replies_outlive_the_process(tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     files = ReplyFiles.begun(tmp_path / "roles", 1)
     async with endpoint(said(None, "length", USED, tool_calls=[call]), files=files) as (player, _):
-        reply, url = await player.answer(HELLO, 0), at(player)
+        reply, url = await asked_and_kept(player, HELLO, 0), at(player)
     assert (reply.is_cut, reply.message["tool_calls"][0]["function"]["arguments"]) == (True, {"a": 1})
     files = ReplyFiles.begun(tmp_path / "roles", 1)
     async with endpoint(files=files, url=url, timeout_s=0.3) as (player, _):  # nobody is there any more
-        again = await player.answer(HELLO, 0)
+        again = await asked_and_kept(player, HELLO, 0)
     assert (again.message, again.is_cut, again.is_cached) == (reply.message, True, True)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_replies_that_could_not_be_used_are_asked_for_again(temperature: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limits", "says"), [
+    (RoleLimits(retries=2), "gave 3 replies that cannot be used"),
+    (RoleLimits(max_calls=3, retries=5), "was asked 3 times in one episode, which is the limit"),
+])  # fmt: skip
+async def test_replies_that_could_not_be_used_are_asked_for_again(
+    limits: RoleLimits, says: str, temperature: float, tmp_path: Path
+) -> None:
     bad = [said("", usage=USED), said("no number", usage=USED), said("", "length", USED)]
     async with answering(*bad, *bad, *bad[:2], said("7", usage=USED)) as (url, asked):
 
-        async def number(files: ReplyFiles) -> int:
+        async def number() -> int:
+            files = ReplyFiles.begun(tmp_path, 1)
             async with endpoint(url=url, files=files, temperature=temperature) as (player, _):
-                return await Role("judge", player, RoleLimits(retries=2), "0/train/0/0").ask("How good?", int)
+                return await Role("judge", player, limits, "0/train/0/0").ask("How good?", int)
 
         for start in (1, 2):
-            with pytest.raises(RoleError, match="gave 3 replies that cannot be used"):
-                await number(ReplyFiles.begun(tmp_path, 1))
+            with pytest.raises(RoleError, match=says):
+                await number()
             assert len(asked) == 3 * start
-        files = ReplyFiles.begun(tmp_path, 1)
-        assert (await number(files), len(asked)) == (7, 9)
-        assert (await number(ReplyFiles.begun(tmp_path, 1)), len(asked)) == (7, 9), "what led to a usable reply is kept"
+        assert (await number(), len(asked)) == (7, 9)
+        assert (await number(), len(asked)) == (7, 9), "what led to a usable reply is kept"
+
+
+async def test_of_two_usable_replies_to_one_request_the_first_is_kept() -> None:
+    async with endpoint(said("7", usage=USED), said("3", usage=USED)) as (player, _):
+        first, second = await player.answer(HELLO, 0), await player.answer(HELLO, 0)
+        for reply in (first, second):
+            await player.keep(reply)
+        third = await player.answer(HELLO, 0)
+    assert [text_of(reply.message) for reply in (first, second, third)] == ["7", "3", "7"]
+    assert (third.is_cached, third.key) == (True, "")
 
 
 async def test_a_run_spends_no_more_tokens_than_it_may_on_either_side_of_a_resume(tmp_path: Path) -> None:
     async with answering(said("yes", usage=USED)) as (url, asked):
         limits: Any = {"url": url, "token_budget": 40, "temperature": 1.0}
         async with endpoint(**limits, files=ReplyFiles.begun(tmp_path, 1)) as (player, _):
-            await player.answer(HELLO, 1)
+            await asked_and_kept(player, HELLO, 1)
         async with endpoint(**limits, files=ReplyFiles.begun(tmp_path, 1)) as (player, _):
-            await player.answer(HELLO, 2)
+            await asked_and_kept(player, HELLO, 2)
             with pytest.raises(RoleError, match=r"used the tokens .* raise roles.judge.token_budget \(40\) and resume"):
-                await player.answer(HELLO, 3)
-            assert (await player.answer(HELLO, 1)).is_cached
+                await asked_and_kept(player, HELLO, 3)
+            assert (await asked_and_kept(player, HELLO, 1)).is_cached
     assert len(asked) == 2
 
 
@@ -147,11 +171,11 @@ async def test_two_endpoints_with_one_model_name_share_neither_replies_nor_the_b
         players = Players()
         limits: Any = {"model": "m", "token_budget": 34}
         spec = [RoleSpec("judge", RoleKeys(url=url, **limits)) for url in (one, two)]
-        replies = [text_of((await players.of(each).answer(HELLO, 0)).message) for each in (*spec, *spec)]
+        replies = [text_of((await asked_and_kept(players.of(each), HELLO, 0)).message) for each in (*spec, *spec)]
         other = RoleSpec("user", RoleKeys(url=one, model="m", timeout_s=60.0))
-        assert (await players.of(other).answer(HELLO, 0)).is_cached
+        assert (await asked_and_kept(players.of(other), HELLO, 0)).is_cached
         larger = RoleSpec("judge", RoleKeys(url=one, model="large"))
-        assert not (await players.of(larger).answer(HELLO, 0)).is_cached
+        assert not (await asked_and_kept(players.of(larger), HELLO, 0)).is_cached
         await players.aclose()
     assert replies == ["yes", "no", "yes", "no"]
     assert [json.loads(body)["model"] for body in asked] == ["m", "large"]
@@ -170,7 +194,9 @@ async def test_roles_of_one_endpoint_count_its_tokens_together() -> None:
 
 async def test_requests_that_wait_for_a_connection_see_the_budget_that_others_used() -> None:
     async with endpoint(said("yes", usage=USED), token_budget=40, temperature=1.0, concurrency=2) as (player, asked):
-        replies = await asyncio.gather(*(player.answer(HELLO, seed) for seed in range(9)), return_exceptions=True)
+        replies = await asyncio.gather(
+            *(asked_and_kept(player, HELLO, seed) for seed in range(9)), return_exceptions=True
+        )
     answered = [reply for reply in replies if isinstance(reply, RoleReply)]
     assert len(answered) == len(asked)
     assert 2 <= len(answered) <= 3  # 34 tokens each: the second is within the budget; one beside it was under way
@@ -180,7 +206,7 @@ async def test_requests_that_wait_for_a_connection_see_the_budget_that_others_us
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": -30, "completion_tokens": 10**30}])
 async def test_a_server_that_does_not_count_tokens_is_estimated(usage: Any) -> None:
     async with endpoint(said("12345678", usage=usage)) as (player, _):
-        reply = await player.answer(Ask((Message(role="user", content="x" * 40),)), 0)
+        reply = await asked_and_kept(player, Ask((Message(role="user", content="x" * 40),)), 0)
     assert (reply.prompt_tokens, reply.completion_tokens) == (10, 2)
 
 
@@ -202,8 +228,8 @@ async def test_a_server_that_does_not_count_tokens_is_estimated(usage: Any) -> N
 async def test_an_answer_without_a_reply_is_an_error_and_is_not_kept(answer: tuple[int, bytes], reason: str) -> None:
     async with endpoint(answer, said("yes")) as (player, _):
         with pytest.raises(RoleError, match=f"the role judge: .*{reason}"):
-            await player.answer(HELLO, 0)
-        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+            await asked_and_kept(player, HELLO, 0)
+        assert text_of((await asked_and_kept(player, HELLO, 0)).message) == "yes"
 
 
 @pytest.mark.parametrize("answer", [(401, b"no key a-secret"), (200, b'{"error": "a-secret"}')])
@@ -232,10 +258,10 @@ async def test_what_json_cannot_hold_is_an_error_of_the_role() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": "\\ud800"}'}}
     async with endpoint(said(None, tool_calls=[call]), said("yes")) as (player, asked):
         with pytest.raises(RoleError, match=r"the role judge: .*: a reply cannot be kept: .*surrogates"):
-            await player.answer(HELLO, 0)
+            await asked_and_kept(player, HELLO, 0)
         with pytest.raises(RoleError, match="the role judge: what it is asked cannot be written as JSON"):
-            await player.answer(Ask((Message(role="user", content="\ud800"),)), 0)
-        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+            await asked_and_kept(player, Ask((Message(role="user", content="\ud800"),)), 0)
+        assert text_of((await asked_and_kept(player, HELLO, 0)).message) == "yes"
     assert len(asked) == 2
 
 
@@ -243,14 +269,14 @@ async def test_a_tool_with_a_number_that_json_lacks_is_an_error_of_the_role() ->
     odd = ToolSpec(name="add", description="Add.", parameters={"default": float("nan")})
     async with endpoint(said("never")) as (player, asked):
         with pytest.raises(RoleError, match=r"the role judge: .*not JSON compliant"):
-            await player.answer(Ask(HELLO.messages, (odd,)), 0)
+            await asked_and_kept(player, Ask(HELLO.messages, (odd,)), 0)
     assert not asked
 
 
 @pytest.mark.parametrize("status", [425, 429, 503, 520, 524, 529])
 async def test_an_endpoint_that_is_away_for_a_moment_is_asked_again(status: int) -> None:
     async with endpoint(None, (status, b""), said("yes")) as (player, asked):
-        assert text_of((await player.answer(HELLO, 0)).message) == "yes"
+        assert text_of((await asked_and_kept(player, HELLO, 0)).message) == "yes"
     assert len(asked) == 3
 
 
@@ -259,7 +285,7 @@ async def test_the_thoughts_of_a_model_are_no_part_of_its_reply(kind: str) -> No
     parts = [{"type": kind, "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}]
     choice = {"message": {"role": "assistant", "content": parts}}
     async with endpoint((200, json.dumps({"choices": [choice]}).encode())) as (player, _):
-        assert (await player.answer(HELLO, 0)).message == Message(role="assistant", content="yes")
+        assert (await asked_and_kept(player, HELLO, 0)).message == Message(role="assistant", content="yes")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +300,7 @@ async def test_the_thoughts_of_a_model_are_no_part_of_its_reply(kind: str) -> No
 async def test_the_tokens_of_an_answer_that_is_no_reply_are_used(answer: tuple[int, bytes], tokens: int) -> None:
     async with endpoint(answer) as (player, _):
         with pytest.raises(RoleError, match=r"withheld|without choices"):
-            await player.answer(HELLO, 0)
+            await asked_and_kept(player, HELLO, 0)
         assert player._replies.used(player._endpoint) == tokens
 
 
@@ -283,10 +309,10 @@ async def test_a_silent_endpoint_fails_at_the_deadline_and_so_does_the_wait_for_
         players = Players()
         player = players.of(RoleSpec("judge", RoleKeys(url=url, model="m", timeout_s=0.3, concurrency=1)))
         with pytest.raises(RoleError, match=r"the role judge: .* gave no answer within 0.3 s"):
-            await player.answer(HELLO, 0)
+            await asked_and_kept(player, HELLO, 0)
         await player._slots.acquire()
         with pytest.raises(RoleError, match=r"had no connection free within 0.3 s: raise roles.judge.concurrency"):
-            await player.answer(HELLO, 0)
+            await asked_and_kept(player, HELLO, 0)
         await players.aclose()
 
 
@@ -295,7 +321,7 @@ async def test_a_request_ends_when_nobody_waits_for_it_any_more() -> None:
         players = Players()
         player = players.of(RoleSpec("judge", RoleKeys(url=url, model="m")))
         before = asyncio.all_tasks()
-        waiting = [asyncio.create_task(player.answer(HELLO, 0)) for _ in range(2)]
+        waiting = [asyncio.create_task(asked_and_kept(player, HELLO, 0)) for _ in range(2)]
         await heard.get()
         waiting[0].cancel()
         await asyncio.wait({waiting[0]})
@@ -318,7 +344,7 @@ async def spent(url: str, files: ReplyFiles, budget: int, order: Sequence[int]) 
     given = []
     with suppress(RoleError):
         for seed, worker in enumerate(order):
-            given.append(await workers[worker].answer(HELLO, seed))
+            given.append(await asked_and_kept(workers[worker], HELLO, seed))
     await asyncio.gather(*(players.aclose() for players in all_players))
     return given
 
@@ -352,11 +378,11 @@ async def test_a_worker_that_is_started_again_in_the_same_run_has_what_it_had(tm
 async def test_replies_of_a_process_that_was_killed_are_found(tmp_path: Path) -> None:
     async with answering(said("yes", usage=USED)) as (url, _):
         async with endpoint(url=url, files=ReplyFiles.begun(tmp_path / "run", 1)) as (player, _):
-            await player.answer(HELLO, 0)
+            await asked_and_kept(player, HELLO, 0)
             copytree(tmp_path / "run", tmp_path / "killed")
         files = ReplyFiles.begun(tmp_path / "killed", 1)
         async with endpoint(url=url, files=files) as (player, _):
-            assert (await player.answer(HELLO, 0)).is_cached
+            assert (await asked_and_kept(player, HELLO, 0)).is_cached
     assert list(files.spent.values()) == [34]
 
 

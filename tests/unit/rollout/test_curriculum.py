@@ -57,7 +57,7 @@ def test_only_the_latest_visits_count() -> None:
 
 def test_a_task_is_visited_in_proportion_to_its_learnability() -> None:
     def share(*solved: float) -> float:
-        curriculum = Curriculum(1, visits(*solved))
+        curriculum = Curriculum(1, visits(*solved), step=1)
         return sum(curriculum.is_visited(GroupTask("sums", epoch, 3)) for epoch in range(2000)) / 2000
 
     assert share() == 1.0

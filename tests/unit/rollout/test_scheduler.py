@@ -429,7 +429,23 @@ async def test_groups_that_count_for_nothing_do_not_defer_the_deadline() -> None
         if batch.done():
             break
         workers.finish_group(group, stop_reason=StopReason.VERIFIER_ERROR)
-    with pytest.raises(DeadlineError, match=r"no batch of 1 groups, and no further group for 0 s: 1 groups in flight"):
+    with pytest.raises(
+        DeadlineError, match=r"no batch of 1 groups, and none was added to it for 0 s: 1 groups in flight"
+    ):
+        await batch
+
+
+async def test_groups_that_are_stale_at_once_do_not_defer_the_deadline() -> None:
+    workers = Workers()
+    scheduler = Scheduler(settings(prompts=1), workers, MemoryJournal(), Version(0, 3), trained=3)
+    scheduler.start()
+    batch = asyncio.create_task(scheduler.next_batch(0.4))
+    for group in range(40):
+        await asyncio.sleep(0.05)
+        if batch.done():
+            break
+        workers.finish_group(group, Version(0, 0))
+    with pytest.raises(DeadlineError, match="no batch of 1 groups"):
         await batch
 
 
