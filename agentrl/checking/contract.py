@@ -18,7 +18,7 @@ from agentrl.env.driver.driver import EnvDriver
 from agentrl.env.dry_run.completeness import UNPAID, check_complete, has_rewards
 from agentrl.env.dry_run.duplicates import duplicate_methods
 from agentrl.env.dry_run.tasks import duplicate_ids, first_task, overlap, read_tasks
-from agentrl.env.dry_run.verdict import MAX_TURNS, check_offered_tools, first_episode, unchanged, undocumented
+from agentrl.env.dry_run.verdict import check_offered_tools, first_episode, turns_of, unchanged, undocumented
 from agentrl.env.messages import few, short
 from agentrl.env.play import aplay
 from agentrl.env.policies import SILENCE, player_of, solution_of
@@ -138,7 +138,7 @@ async def episode(subject: Subject) -> str:
     """Play a first episode of empty answers, as the dry run of a training run does; then the tools and the oracle."""
     driver = EnvDriver(subject.make())
     task = await first_task(driver, TRAIN, 0)
-    _, notes = await first_episode(driver.env, task, 0, min(MAX_TURNS, driver.max_turns))
+    _, notes = await first_episode(driver.env, task, 0, turns_of(driver))
     await _check_unchanged(subject, task)
     fail_if(notes)
     return ""

@@ -184,7 +184,8 @@ def read_docstring(method: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 def unknown_tool(name: str, tools: dict[str, Tool]) -> str:
     """Return the answer to a call of a tool that does not exist."""
     shown = name[:MAX_NAME_CHARS]
-    return f"unknown tool {shown!r}.{did_you_mean(shown, tools)}"
+    what = f"unknown tool {shown!r}" if shown else "the call cannot be read: it names no tool"
+    return f"{what}.{did_you_mean(shown, tools)}"
 
 
 def as_text(value: Any) -> str:

@@ -25,6 +25,7 @@ from agentrl.env.adapter import ADAPTERS
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, DeadlineError, UnknownNameError
 from agentrl.packaging.added import PYTHON, RECORD, VENV, Added, Download, Record, Wanted, added, home
+from agentrl.packaging.building import check_package
 from agentrl.packaging.core_wheel import pack_core
 from agentrl.packaging.inspection import Contents, Offer, contents_of
 from agentrl.packaging.scaffold import PackageName
@@ -279,9 +280,13 @@ def _install(request: Request, python: Path, lock: IO[str]) -> tuple[Installatio
 
 
 def _copied(requirement: str, scratch: Path) -> str:
-    """Return a copy of a folder, in which pip builds and leaves files; another requirement as it is."""
+    """Return a copy of a folder, in which pip builds and leaves files; another requirement as it is.
+
+    Raises ConfigError for a folder that is no package, before anything in it is copied.
+    """
     if not Path(requirement).is_dir():
         return requirement
+    check_package(Path(requirement))
     return str(copy_source(Path(requirement), scratch / "source"))
 
 

@@ -12,12 +12,16 @@ RUN = ("config.toml", "manifest.json")
 
 
 def copy_source(folder: Path, to: Path, *but: str) -> Path:
-    """Copy the source of a package into `to` and return it, without builds, runs and names that match `but`."""
-    matching = shutil.ignore_patterns(*BUILT, *but)
+    """Copy the source of a package into `to` and return it, without builds, runs and names that match `but`.
+
+    What contains `to` itself, such as a folder for temporary files beside the source, is left out.
+    """
+    matching, target = shutil.ignore_patterns(*BUILT, *but), to.resolve()
 
     def left_out(parent: str, names: list[str]) -> set[str]:
         runs = {name for name in names if all(Path(parent, name, file).is_file() for file in RUN)}
-        return matching(parent, names) | runs
+        own = {name for name in names if target.is_relative_to(Path(parent, name).resolve())}
+        return matching(parent, names) | runs | own
 
     shutil.copytree(folder, to, ignore=left_out, dirs_exist_ok=True)
     return to

@@ -351,7 +351,7 @@ class Ledger:
 
 def explained(error: sqlite3.Error, path: Path) -> RunError:
     """Return an error of SQLite with advice."""
-    if "no such column" in str(error) or "no such table" in str(error):
+    if "no such column" in str(error):
         return RunError(f"{path} was written by an earlier version of agentrl: read the run with that version.")
     if "disk is full" in str(error):
         return RunError(f"{path}: the disk is full. Make room, then continue with `agentrl resume {path.parent}`.")

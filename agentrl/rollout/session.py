@@ -349,7 +349,7 @@ class Session(Responder):
 
     def _check_turns(self) -> None:
         if self._sampled >= (most := self._budget.calls):
-            error = refused("max_turns", f"the episode's limit of {most} calls is reached (limits.max_turns)")
+            error = refused("max_turns", f"the episode's limit of {most} calls is reached (rollout.max_turns)")
             self._excuses.add(error, Refusal(StopReason.MAX_TURNS))
             raise error
 

@@ -93,13 +93,18 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     firsts = [await first_task(driver, split, seed) for split in request.splits]
     is_quick = time.monotonic() - began < MOMENT_S
     await check_offered_tools(driver, firsts[0], seed)
-    episode, notes = await first_episode(driver.env, firsts[0], seed, min(MAX_TURNS, driver.max_turns))
+    episode, notes = await first_episode(driver.env, firsts[0], seed, turns_of(driver))
     read = [await read_tasks(driver, split, seed) for split in request.splits]
     notes += [*overlap(read), *(note for tasks in read for note in duplicate_ids(tasks)), *undocumented(env_class)]
     for tasks in read if is_quick else ():
         await check_reread(driver.env, tasks, seed)
     prompt = "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS]
     return DryRunResult("", tuple(notes), prompt, tuple(tasks.split for tasks in read if tasks.size is None))
+
+
+def turns_of(driver: EnvDriver) -> int:
+    """Return how many turns a first episode has: an agent that drives has its own limit, so that it can end."""
+    return driver.max_turns if type(driver.env)._drives else min(MAX_TURNS, driver.max_turns)
 
 
 async def check_offered_tools(driver: EnvDriver, task: Task, seed: int) -> None:

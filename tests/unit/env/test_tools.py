@@ -147,6 +147,15 @@ def calls(*named: tuple[str, Any]) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": named_calls}  # type: ignore[typeddict-item]
 
 
+async def test_a_call_without_a_name_is_answered_as_one_that_cannot_be_read() -> None:
+    driver = EnvDriver(Desk(start=5))
+    await driver.reset(Task("desk"))
+    [answer] = (await driver.step(calls(("", {"n": 1})))).messages
+    known = "Known: add, break_down, fail, hang."
+    assert answer["content"] == f"error: the call cannot be read: it names no tool. {known}"
+    await driver.close()
+
+
 async def test_calls_of_one_turn_run_in_order_and_each_gets_an_answer() -> None:
     driver = EnvDriver(Desk(start=5))
     start = await driver.reset(Task("desk"))

@@ -33,6 +33,7 @@ from agentrl.packaging.core_wheel import pack_core
 from agentrl.packaging.inspection import Inspected, Offer
 from agentrl.packaging.lock import check_lock, write_lock
 from agentrl.plugins import registry
+from agentrl.plugins.source import copy_source
 from agentrl.records.manifest import PluginSource
 from agentrl.training.inputs import RunInputs
 from tests.unit.hosting.stages import Stage
@@ -255,6 +256,24 @@ def test_a_home_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AGENTRL_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="set AGENTRL_HOME to another folder"):
         add(Request("ada/maze"))
+
+
+def test_a_folder_that_is_no_package_is_refused_before_it_is_copied(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setattr(adding, "copy_source", lambda *_: pytest.fail("it was copied"))
+    with pytest.raises(ConfigError, match=r"notes has no usable pyproject\.toml: .*\(docs/share-an-env\.md\)"):
+        add(Request(str(tmp_path / "notes")))
+    assert left(home) == []
+
+
+def test_a_copy_of_a_folder_contains_no_copy_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "maze.py").touch()
+    (tmp_path / "again").symlink_to(tmp_path)
+    copy = copy_source(tmp_path, tmp_path / "tmp" / "copy")
+    assert [path.name for path in copy.rglob("*")] == ["maze.py"]
 
 
 def test_two_at_once_take_turns_until_a_deadline(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

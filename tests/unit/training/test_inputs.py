@@ -125,7 +125,7 @@ def test_scorers_that_wait_on_a_gpu_may_be_offloaded(config: dict[str, dict[str,
 HEAD = """
 import asyncio, os, random, sys, time; SEEN, COUNT = [], 0
 from pathlib import Path
-from agentrl.env import Context, Env, EnvConfig, Limits, Message, Reply, Task, reward, tool
+from agentrl.env import AgentEnv, Context, Env, EnvConfig, Limits, Message, Reply, Task, reward, tool
 
 class Whole(Env):
     def tasks(self, split):
@@ -274,6 +274,10 @@ REFUSED = {
         "@reward\ndef a(self, ctx): return 1\n@reward\ndef a(self, ctx): return 2", "Whole",
         r"^Mine\.a \(mine\.py:25\) is defined twice, and Python keeps only the last definition: rename one$",
     ),
+    "an error after several calls of an agent": (
+        "async def play(self, task, ctx, model):\n for _ in range(3): await model.ask('?')\n return {}['end']",
+        "AgentEnv, Whole", r"Mine\.play raised KeyError: 'end' \(mine\.py:24\)",
+    ),
     "a need of the machine": ("def preflight(self): raise OSError('no shelf')", "Whole", "cannot run here: .*no shelf"),
 }  # fmt: skip
 
@@ -365,7 +369,18 @@ def test_an_error_comes_with_the_traceback_of_the_authors_code(check: Check) -> 
     assert "agentrl/env" not in text
 
 
+CALLS = """
+limits = Limits(max_turns=8)
+async def play(self, task, ctx, model):
+ for _ in range(3):
+  await model.ask("?")
+ return {}
+@reward
+def right(self, ctx): return float("final" in ctx.result)
+""".strip()
+"""An agent that always makes three calls."""
 ACCEPTED = {
+    "an agent of several calls": (CALLS, "AgentEnv, Bare"),
     "score in the place of rewards": ("def score(self, ctx): return 1.0", "Bare"),
     "turn rewards alone": ("@reward(scope='turn')\ndef a(self, ctx): return 1", "Bare"),
     "group rewards alone": ("@reward(scope='group')\ndef a(self, episodes): return [1.0 for _ in episodes]", "Bare"),
