@@ -163,7 +163,7 @@ async def test_another_version_of_the_protocol_is_refused(
 ) -> None:
     address = await served(stages)
     monkeypatch.setattr("agentrl.hosting.link.PROTOCOL", 99)
-    with pytest.raises(ConfigError, match="protocol 99 of the worker is not 3"):
+    with pytest.raises(ConfigError, match=f"protocol 99 of the worker is not {PROTOCOL}"):
         await (await stage_at(stages, address)).env.facts()
 
 
