@@ -101,7 +101,7 @@ class Role:
                 except ValueError as error:
                     fault = str(error)
                 else:
-                    await self._home.run(self._kept(replies))
+                    await self._home.run(self._keep(replies))
                     return found
             self.use = replace(self.use, unreadable=self.use.unreadable + 1)
             said = NOTHING if is_empty else text
@@ -127,7 +127,7 @@ class Role:
     async def answer(self, ask: Ask) -> RoleReply:
         """Return the reply to one call. Raises RoleError beyond the calls that an episode may make."""
         reply = await self._home.run(self._answered(ask))
-        await self._home.run(self._kept([reply]))
+        await self._home.run(self._keep([reply]))
         return reply
 
     async def _answered(self, ask: Ask) -> RoleReply:
@@ -141,7 +141,7 @@ class Role:
         self.use = self.use.and_reply(reply.prompt_tokens, reply.completion_tokens, is_cached=reply.is_cached)
         return reply
 
-    async def _kept(self, replies: Sequence[RoleReply]) -> None:
+    async def _keep(self, replies: Sequence[RoleReply]) -> None:
         for reply in replies:
             if reply.key:
                 await self._player.keep(reply)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 
 from agentrl.config.models import locate
 from agentrl.env.registry import is_address
@@ -22,7 +21,7 @@ from agentrl.rollout.worker import RolloutWorker, is_compared
 from agentrl.training.evaluation import is_success
 from agentrl.training.reverify import Plan, Stored, damage_of
 from agentrl.training.rollouts import episode_seed, episode_settings
-from agentrl.types import EpisodeRequest, StopReason, Trajectory
+from agentrl.types import EpisodeRequest, SampleId, StopReason, Trajectory
 
 GROUPS = 16
 """Groups whose episodes run at once."""
@@ -155,11 +154,13 @@ class Reverifier:
             if {one.sample.group for one in group} & {sample.group for sample in self.plan.lost}:
                 refusals = [reason or "another member of its group cannot be read" for reason in refusals]
             had_part = _had_part(old)
-            compared = iter(await self._compared(list(compress(new, had_part))))
-            new = [next(compared) if is_in else member for member, is_in in zip(new, had_part, strict=True)]
-            of_group = next(filter(None, compress(refusals, had_part)), "")
-            why = f"another member of its group is refused: {of_group}" if of_group else ""
-            refusals = [reason or (why if is_in else "") for reason, is_in in zip(refusals, had_part, strict=True)]
+            compared = {t.sample: t for t in await self._compared([t for t in new if t.sample in had_part])}
+            new = [compared.get(t.sample, t) for t in new]
+            refused = [reason for t, reason in zip(new, refusals, strict=True) if reason and t.sample in compared]
+            others = f"another member of its group is refused: {refused[0]}" if refused else ""
+            refusals = [
+                reason or (others if t.sample in compared else "") for t, reason in zip(new, refusals, strict=True)
+            ]
         models = {keys.name for keys in self.plan.config.reward.models}
         return [_rescored(*pair, models) for pair in zip(old, new, refusals, strict=True)]
 
@@ -204,13 +205,13 @@ class Reverifier:
         )
 
 
-def _had_part(members: Sequence[Trajectory]) -> list[bool]:
+def _had_part(members: Sequence[Trajectory]) -> set[SampleId]:
     """Return which members of a stored group the run compared; if it compared none, those whose verifier failed.
 
     A group reward that fails ends all that it compares.
     """
-    compared = [is_compared(member) for member in members]
-    return compared if any(compared) else [member.stop_reason is StopReason.VERIFIER_ERROR for member in members]
+    compared = {t.sample for t in members if is_compared(t)}
+    return compared or {t.sample for t in members if t.stop_reason is StopReason.VERIFIER_ERROR}
 
 
 def _rescored(old: Trajectory, new: Trajectory, refusal: str, models: set[str]) -> Rescored:

@@ -143,6 +143,15 @@ async def test_replies_that_could_not_be_used_are_asked_for_again(
         assert (await number(), len(asked)) == (7, 9), "what led to a usable reply is kept"
 
 
+async def test_a_reply_that_has_come_answers_no_later_request() -> None:
+    async def twice(player: RemotePlayer) -> list[str]:
+        return [text_of((await player.answer(HELLO, 0)).message) for _ in range(2)]
+
+    async with endpoint(said("one"), said("two")) as (player, asked):
+        assert await asyncio.gather(twice(player), twice(player)) == [["one", "two"]] * 2
+    assert len(asked) == 2
+
+
 async def test_of_two_usable_replies_to_one_request_the_first_is_kept() -> None:
     async with endpoint(said("7", usage=USED), said("3", usage=USED)) as (player, _):
         first, second = await player.answer(HELLO, 0), await player.answer(HELLO, 0)

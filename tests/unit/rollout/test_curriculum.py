@@ -55,6 +55,14 @@ def test_only_the_latest_visits_count() -> None:
     assert solve_rate(visits(8, 4)) == 0.75
 
 
+def test_a_group_that_a_resume_closes_again_counts_from_the_step_of_its_first_outcome() -> None:
+    [first] = visits(4)
+    curriculum = Curriculum(1, [dataclasses.replace(first, step=3)], step=2)
+    assert curriculum.set_aside() == {}
+    again = curriculum.observe(dataclasses.replace(first, solved=8.0, samples=16, step=7))
+    assert (again.step, again.samples) == (3, 16)
+
+
 def test_a_task_is_visited_in_proportion_to_its_learnability() -> None:
     def share(*solved: float) -> float:
         curriculum = Curriculum(1, visits(*solved), step=1)

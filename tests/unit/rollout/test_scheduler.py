@@ -13,6 +13,7 @@ import pytest
 from agentrl.algorithms import resolve
 from agentrl.algorithms.driver import has_signal
 from agentrl.errors import DeadlineError, RunError, WorkerLostError
+from agentrl.planning.simulation.clock import run
 from agentrl.rollout.faults import UNANSWERED_BATCHES
 from agentrl.rollout.groups import RolloutSettings
 from agentrl.rollout.scheduler import Scheduler
@@ -408,45 +409,44 @@ async def test_a_run_that_has_learned_its_task_continues_without_a_signal() -> N
     assert scheduler.outstanding == 0
 
 
-async def test_the_deadline_of_a_batch_begins_again_with_every_group_that_counts() -> None:
-    scheduler, workers, _ = make(
-        has_signal=lambda group: group.id >= 8, prompts=1, max_filtered_batches=8, max_invalid=1.0
-    )
+async def batch_of(scheduler: Scheduler, workers: Workers, version: Version = V0, **changes: object) -> Batch:
+    """Wait for a batch with a deadline of 4 s, while a group comes back every second."""
+
+    async def finish() -> None:
+        for group in range(40):
+            await asyncio.sleep(1)
+            workers.finish_group(group, version, **changes)
+
     scheduler.start()
-    batch = asyncio.create_task(scheduler.next_batch(0.4))
-    for group in range(9):  # eight replaced groups take longer than the deadline
-        await asyncio.sleep(0.1)
-        workers.finish_group(group)
-    assert [group.id for group in (await batch).groups] == [8]
+    finishing = asyncio.create_task(finish())
+    try:
+        return await scheduler.next_batch(4)
+    finally:
+        finishing.cancel()
+        await scheduler.stop()
 
 
-async def test_groups_that_count_for_nothing_do_not_defer_the_deadline() -> None:
-    scheduler, workers, _ = make(prompts=1, max_invalid=1.0)
-    scheduler.start()
-    batch = asyncio.create_task(scheduler.next_batch(0.4))
-    for group in range(40):
-        await asyncio.sleep(0.05)
-        if batch.done():
-            break
-        workers.finish_group(group, stop_reason=StopReason.VERIFIER_ERROR)
-    with pytest.raises(
-        DeadlineError, match=r"no batch of 1 groups, and none was added to it for 0 s: 1 groups in flight"
-    ):
-        await batch
+def test_the_deadline_of_a_batch_begins_again_with_every_group_that_counts() -> None:
+    scheduler, workers, _ = make(has_signal=lambda group: group.id >= 8, prompts=1, max_filtered_batches=8)
+    batch = run(batch_of(scheduler, workers))  # eight groups are replaced first
+    assert [group.id for group in batch.groups] == [8]
 
 
-async def test_groups_that_are_stale_at_once_do_not_defer_the_deadline() -> None:
-    workers = Workers()
-    scheduler = Scheduler(settings(prompts=1), workers, MemoryJournal(), Version(0, 3), trained=3)
-    scheduler.start()
-    batch = asyncio.create_task(scheduler.next_batch(0.4))
-    for group in range(40):
-        await asyncio.sleep(0.05)
-        if batch.done():
-            break
-        workers.finish_group(group, Version(0, 0))
-    with pytest.raises(DeadlineError, match="no batch of 1 groups"):
-        await batch
+@pytest.mark.parametrize(
+    ("version", "changes"),
+    [(Version(0, 3), {"stop_reason": StopReason.VERIFIER_ERROR}), (Version(0, 0), {})],
+    ids=["invalid", "stale at once"],
+)
+def test_groups_that_cannot_be_trained_do_not_defer_the_deadline(version: Version, changes: dict[str, object]) -> None:
+    async def failed_at() -> float:
+        workers = Workers()
+        scheduler = Scheduler(settings(prompts=1, max_invalid=1.0), workers, MemoryJournal(), Version(0, 3), trained=3)
+        says = r"no batch of 1 groups, and none was added to it for 4 s: 1 groups in flight"
+        with pytest.raises(DeadlineError, match=says):
+            await batch_of(scheduler, workers, version, **changes)
+        return asyncio.get_running_loop().time()
+
+    assert run(failed_at()) == 4
 
 
 def greedy(**changes: object) -> tuple[Scheduler, Workers, MemoryJournal]:

@@ -314,6 +314,19 @@ def test_a_member_that_the_run_did_not_compare_keeps_no_other_from_its_compariso
     assert (status, counts(report)) == (1, {"flipped": 4, "refused": 2})
 
 
+def test_a_member_whose_own_verifier_failed_is_not_compared_with_those_that_the_run_compared(
+    stage: Stage, again: Reverify
+) -> None:
+    fails = 'if ctx.text == "no" and pathlib.Path(__file__).with_name("down").exists():\n            raise OSError'
+    stage.write(template=f"import pathlib\n{RANKED}", ORDER="min", VERDICT=f"{fails}\n        return 1.0")
+    (stage.path / "down").touch()
+    texts = iter(["yes", "yes yes", "no"] * 2)
+    asyncio.run(stage.play(lambda *_: next(texts), members=3))
+    (stage.path / "down").unlink()
+    status, report = again()
+    assert (status, counts(report)) == (1, {"unchanged": 4, "decided": 2})
+
+
 AGENT = """
 from agentrl.env import AgentEnv, Task, reward
 
