@@ -51,7 +51,11 @@ def is_part(value: Any) -> bool:
 
 
 def checked_messages(value: Any, name: str) -> list[Message]:
-    """Return the messages that the method `name` returned, as a list; EnvError if one is not a chat message."""
+    """Return the messages that the method `name` returned, as a list; EnvError if one is not a chat message.
+
+    Text of a class of its own, such as a member of an enumeration of `str`, is the text that it equals: templates, JSON
+    and files would each write another.
+    """
     if isinstance(value, str | dict) or not isinstance(value, Sequence):
         raise EnvError(f"{name} returned {short(value)}; return a list of messages: [Message(role='user', content=…)]")
     for message in value:
@@ -69,7 +73,15 @@ def checked_messages(value: Any, name: str) -> list[Message]:
             raise EnvError(f"{name} returned a message with the role {role!r}.{did_you_mean(meant, ROLES)}")
         if fault := tool_call_fault(message):
             raise EnvError(f"{name} returned a message with {fault}")
-    return list(value)
+    return [_with_plain_text(message) for message in value]
+
+
+def _with_plain_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, dict):
+        return {_with_plain_text(key): _with_plain_text(item) for key, item in value.items()}
+    return [_with_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def short(value: Any) -> str:

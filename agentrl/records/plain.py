@@ -38,11 +38,15 @@ def _plain(value: Any, depth: int) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {_utf8(as_text(key, str)): plain(item, depth + 1) for key, item in value.items()}
+        return {
+            _utf8(key if isinstance(key, str) else as_text(key, str)): plain(item, depth + 1)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     return _utf8(repr(value))
 
 
 def _utf8(text: str) -> str:
-    return str(text) if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    text = str.__str__(text)  # of a member of an enumeration, the text that it equals
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,22 @@ def test_the_turn_limit_ends_an_episode() -> None:
     call = {"function": {"name": "add", "arguments": {"n": 2}}}
     (episode,) = play(Desk(), lambda messages: Message(role="assistant", content="", tool_calls=[call]))
     assert (episode.stop_reason, episode.reward) == (StopReason.MAX_TURNS, 16.0)
+
+
+def test_text_of_an_enumeration_is_the_text_it_equals() -> None:
+    class Word(str, Enum):
+        USER, FRUIT = "user", "fruit"
+
+    class Named(Echo):
+        def setup(self, task: object, ctx: Context) -> list[Message]:
+            return [
+                Message(role=Word.USER, content=Word.FRUIT),
+                Message(role="user", content=[{"type": "text", "text": Word.FRUIT}]),
+            ]
+
+    (episode,) = play(Named(), ["1"])
+    said, parts = episode.messages[:2]
+    assert f"{said['role']} {said['content']} {parts['content'][0]['text']}" == "user fruit fruit"
 
 
 def test_errors_are_raised_and_failing_rewards_say_why() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import msgspec
@@ -128,6 +129,14 @@ def test_nothing_a_model_says_can_break_the_store(value: object) -> None:
     assert stored.sequences == episode.sequences
     assert stored.reward == 1.0
     assert decode(encode(stored)) == stored
+
+
+def test_text_of_an_enumeration_is_stored_as_the_text_it_equals() -> None:
+    word = Enum("Word", {"FRUIT": "fruit"}, type=str)
+    signal = Signal("s", 1.0, evidence={word.FRUIT: word.FRUIT})
+    assert decode(encode(dataclasses.replace(trajectory(0, 0), signals=(signal,)))).signals[0].evidence == {
+        "fruit": "fruit"
+    }
 
 
 def test_what_cannot_be_read_is_stored_as_the_name_of_its_type() -> None:
