@@ -47,6 +47,10 @@ def _plain(value: Any, depth: int) -> Any:
     return _utf8(repr(value))
 
 
+def _key(key: Any) -> str:
+    return _utf8(key if isinstance(key, str) else as_text(key, str))
+
+
 def _utf8(text: str) -> str:
     text = str.__str__(text)  # of a member of an enumeration, the text that it equals
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -53,19 +53,15 @@ def test_the_turn_limit_ends_an_episode() -> None:
 
 
 def test_text_of_an_enumeration_is_the_text_it_equals() -> None:
-    class Word(str, Enum):
-        USER, FRUIT = "user", "fruit"
+    word: Any = Enum("Word", {"USER": "user", "FRUIT": "fruit"}, type=str)
 
     class Named(Echo):
         def setup(self, task: object, ctx: Context) -> list[Message]:
-            return [
-                Message(role=Word.USER, content=Word.FRUIT),
-                Message(role="user", content=[{"type": "text", "text": Word.FRUIT}]),
-            ]
+            part: Any = {"type": "text", "text": word.FRUIT}
+            return [Message(role=word.USER, content=word.FRUIT), Message(role="user", content=[part])]
 
-    (episode,) = play(Named(), ["1"])
-    said, parts = episode.messages[:2]
-    assert f"{said['role']} {said['content']} {parts['content'][0]['text']}" == "user fruit fruit"
+    said: Any = play(Named(), ["1"])[0].messages
+    assert f"{said[0]['role']} {said[0]['content']} {said[1]['content'][0]['text']}" == "user fruit fruit"
 
 
 def test_errors_are_raised_and_failing_rewards_say_why() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -132,7 +133,7 @@ def test_nothing_a_model_says_can_break_the_store(value: object) -> None:
 
 
 def test_text_of_an_enumeration_is_stored_as_the_text_it_equals() -> None:
-    word = Enum("Word", {"FRUIT": "fruit"}, type=str)
+    word: Any = Enum("Word", {"FRUIT": "fruit"}, type=str)
     signal = Signal("s", 1.0, evidence={word.FRUIT: word.FRUIT})
     assert decode(encode(dataclasses.replace(trajectory(0, 0), signals=(signal,)))).signals[0].evidence == {
         "fruit": "fruit"
