@@ -102,10 +102,10 @@ def _unless(refusal: type[Exception] | tuple[type[Exception], ...], read: Callab
 def rollout_rows() -> Iterator[Row]:
     """What every rollout worker reads: a reply, and the arguments of a call."""
     from agentrl.env import BadCallError
-    from agentrl.env.arguments import as_object, why_unsendable
+    from agentrl.env.arguments import as_object
     from agentrl.env.tools import unknown_tool
     from agentrl.rollout.parsing import parse_reply
-    from agentrl.types import ToolSpec
+    from agentrl.types import ToolSpec, why_unsendable
 
     tools = [ToolSpec(name="add", description="Add.", parameters={})]
     call = '{"name": "add", "arguments": {"a": "{}"}}'

@@ -14,13 +14,15 @@ from agentrl.endpoint.conversations import Conversations
 from agentrl.endpoint.request import Request, invalid, most, stops, stream
 from agentrl.endpoint.wire import Answer, Ask
 from agentrl.serving import RequestError, Response
-from agentrl.types import Message, ToolSpec, text_of
+from agentrl.types import Message, ToolSpec, readable_arguments, text_of
 
 ROLES = ("user", "assistant", "system")
 APART = ("tool_result", "tool_use", "thinking", "redacted_thinking")
 """Types of blocks that are no part of a message's text."""
 ERRORS = {HTTPStatus.UNAUTHORIZED: "authentication_error", HTTPStatus.NOT_FOUND: "not_found_error"}
 """Types of errors by status, other than those of the classes 400 and 500."""
+SIGNATURE = "agentrl"
+"""That of every thought, and not read again: clients take thoughts without one for those of another model."""
 TOO_LONG = "prompt is too long: "
 """Words by which clients of this API recognise a full context."""
 
@@ -143,12 +145,12 @@ def _stop_reason(answer: Answer) -> str:
 def _blocks(message: Message) -> Iterator[dict[str, Any]]:
     text, calls = text_of(message), message.get("tool_calls") or ()
     if thought := message.get("reasoning_content"):
-        yield {"type": "thinking", "thinking": thought, "signature": ""}
+        yield {"type": "thinking", "thinking": thought, "signature": SIGNATURE}
     if text or not calls:
         yield {"type": "text", "text": text}
     for call in calls:
-        function = call["function"]
-        yield {"type": "tool_use", "id": call["id"], "name": function["name"], "input": function["arguments"]}
+        name, arguments = call["function"]["name"], readable_arguments(call["function"]["arguments"])
+        yield {"type": "tool_use", "id": call["id"], "name": name, "input": arguments}
 
 
 def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -16,8 +16,6 @@ from agentrl.types import Message, ToolSpec, text_of
 
 ROLES = {"developer": "system", "function": "tool"}
 """Roles of the API and ours, where they differ."""
-FORMS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
-"""Keys of the API and of vLLM that force the form of an answer."""
 REASONING = ("reasoning_content", "reasoning")
 
 
@@ -30,12 +28,6 @@ class ChatRequest(Request):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stop: str | list[str] | None = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
     functions: Any = None
     function_call: Any = None
     n: int | None = None
@@ -56,8 +48,6 @@ class ChatRequest(Request):
             invalid("continue_final_message is true: the policy begins its answers itself, so end with another message")
         if self.functions or self.function_call:
             invalid("functions and function_call are older than tools, which say the same: send tools")
-        for name in FORMS:
-            self.refuse_form(name, getattr(self, name))
         tools = [] if self.tool_choice == "none" else self.tools or []
         return Ask(
             messages=messages,

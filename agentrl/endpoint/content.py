@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from agentrl.endpoint.wire import refused
-from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_unicode
+from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_arguments, as_unicode, why_unsendable
 
 TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts with text, and the key of the text."""
@@ -36,7 +37,11 @@ def call(given: Any, id: Any, where: str) -> ToolCall:  # noqa: A002 (the field'
     """Return a tool call of an object with `name` and `arguments`; arguments that are no JSON object stay text."""
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise refused("invalid_request_error", f"{where} has a tool call without a function and its name")
-    function = FunctionCall(name=given["name"], arguments=_arguments(given.get("arguments")))
+    arguments = given.get("arguments") or {}
+    if isinstance(arguments, dict) and (fault := why_unsendable(arguments)):
+        raise refused("invalid_request_error", f"{where} has a tool call whose arguments {fault}")
+    read = as_arguments(arguments if isinstance(arguments, dict) else str(arguments))
+    function = FunctionCall(name=given["name"], arguments=read)
     return ToolCall(id=str(id or ""), type="function", function=function)
 
 
@@ -49,19 +54,16 @@ def tool(given: Any, where: str) -> ToolSpec:
 
 
 def written(function: FunctionCall) -> str:
-    """Return the arguments of a call as JSON."""
-    return json.dumps(function["arguments"], ensure_ascii=False)
+    """Return the arguments of a call as JSON; those that are no object as the text that they are."""
+    arguments = function["arguments"]
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def stopped(text: str, stop: Sequence[str]) -> tuple[str, str]:
+    """Return the text up to the first of the stop strings, and which it is, "" if it has none."""
+    by = min((one for one in stop if one in text), key=text.find, default="")
+    return (text.partition(by)[0] if by else text), by
 
 
 def _are_objects(parts: Any) -> bool:
     return isinstance(parts, list) and all(isinstance(part, dict) for part in parts)
-
-
-def _arguments(given: Any) -> dict[str, Any] | str:
-    if isinstance(given, dict):
-        return given
-    try:
-        value = json.loads(given or "{}")
-    except (TypeError, ValueError, RecursionError):
-        return str(given)
-    return value if isinstance(value, dict) else str(given)

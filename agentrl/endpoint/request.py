@@ -13,15 +13,28 @@ from agentrl.endpoint.wire import POLICY, Answer, Ask, refused
 from agentrl.serving import RequestError, Response
 
 MASKED = "a mask would sample from another distribution than the policy that is trained"
+FORMS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+"""Keys of OpenAI and of vLLM, at any of the APIs, that force the form of an answer."""
 FREE = "a role takes messages, and no form of its answer"
 
 
-class Request(msgspec.Struct):
+class Request(msgspec.Struct, kw_only=True):
     """Body of a request. Keys without a field are ignored, because the run determines how tokens are sampled."""
 
     model: str
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
     only_counts: ClassVar[bool] = False
     """Nothing is sampled: only `Answer.prompt_tokens` is written."""
+
+    def refuse_forms(self) -> None:
+        """Refuse the keys of FORMS. Raises RequestError."""
+        for name in FORMS:
+            self.refuse_form(name, getattr(self, name))
 
     def refuse_form(self, where: str, given: Any) -> None:
         """Refuse a constraint on the answer's form, other than "text".

@@ -124,7 +124,7 @@ class Endpoint:
 
     async def _answered(self, head: Head, connection: Connection) -> Response:
         path = head.path.partition("?")[0].rstrip("/")
-        api = APIS.get(path, ChatRequest)
+        api = APIS.get(path) or (MessagesRequest if path.startswith("/v1/messages/") else ChatRequest)
         try:
             self._episode(head)
             if (head.method, path) in {("GET", "/v1/models"), ("GET", f"/v1/models/{POLICY}")}:
@@ -139,6 +139,9 @@ class Endpoint:
             return Response(msgspec.json.encode(api.error(error)), status=error.status)
 
     async def _sampled(self, api: type[Request], head: Head, connection: Connection) -> Response:
+        if (coding := head.headers.get("content-encoding", "identity")) != "identity":
+            reason = f"a body with Content-Encoding {coding} is not read: send it as it is"
+            raise refused("unsupported_media_type", reason, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         body = await connection.body(MAX_BODY_BYTES)
         episode = self._episode(head)  # not before: it may end while the body arrives
         request = _request_of(api, body)
@@ -193,6 +196,7 @@ def asked(request: Request, conversations: Conversations) -> Ask:
     The model "policy" is the policy, "policy/SEAT" its agent SEAT. Any other name is a role, whose tokens are not the
     policy's. Raises RequestError for what cannot be done.
     """
+    request.refuse_forms()
     name, _, agent = request.model.partition("/")
     if name == POLICY:
         return request.ask(agent, conversations)

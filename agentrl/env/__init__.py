@@ -3,7 +3,7 @@
 from agentrl.endpoint import Model
 from agentrl.env.adapter import Adapter
 from agentrl.env.agent import AgentEnv
-from agentrl.env.arguments import BadCallError, why_unsendable
+from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env, Policy
 from agentrl.env.config import EnvConfig, Limits, QuestionTemplate, env_config
 from agentrl.env.context import Context, Episode, Reply, Start, StepResult, Turn
@@ -22,7 +22,7 @@ from agentrl.env.tools import Tool, bound_tools, tool
 from agentrl.env.tooltime import waiting
 from agentrl.plugins.processes import GroupProcess, start_process
 from agentrl.roles import Role, fenced, verdict
-from agentrl.types import Message, Signal, StopReason, as_unicode, text_of
+from agentrl.types import Message, Signal, StopReason, as_unicode, text_of, why_unsendable
 
 __all__ = [
     "Adapter",

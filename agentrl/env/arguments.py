@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
-from agentrl.types import is_unicode
+from agentrl.types import why_unsendable
 
 MAX_CHARACTERS = 1 << 20
 """Length of arguments as text."""
-MAX_DEPTH = 64
-"""Nesting of lists and objects; serializing them again, as in a chat template, uses more of the stack."""
 
 
 class BadCallError(Exception):
@@ -36,21 +33,3 @@ def parsed(text: str) -> Any:
         return json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise BadCallError(f"the arguments are not valid JSON: {error}") from error
-
-
-def why_unsendable(value: Any) -> str:
-    """Return why a value read from JSON cannot be serialized as standard JSON again; '' if it can."""
-    waiting = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        if isinstance(item, str) and not is_unicode(item):
-            return "contain half of a surrogate pair, which is not Unicode text"
-        if isinstance(item, float) and not math.isfinite(item):
-            return "contain NaN or an infinite number, which JSON does not allow"
-        if not isinstance(item, dict | list):
-            continue
-        if depth > MAX_DEPTH:
-            return f"are nested deeper than {MAX_DEPTH} levels"
-        parts = [*item, *item.values()] if isinstance(item, dict) else item
-        waiting += [(part, depth + 1) for part in parts]
-    return ""

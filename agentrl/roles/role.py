@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Protocol, TypeVar, overload
 
 from agentrl.endpoint import Ask, Home
@@ -128,7 +129,16 @@ class Role:
         """Return the reply to one call. Raises RoleError beyond the calls that an episode may make."""
         reply = await self._home.run(self._answered(ask))
         await self._home.run(self._keep([reply]))
-        return reply
+        return replace(reply, message=self._with_ids(reply.message))
+
+    def _with_ids(self, message: Message) -> Message:
+        """Return the message with an id for each call that has none: nine characters, as Mistral's templates take."""
+        calls = [*message.get("tool_calls", ())]
+        for n, call in enumerate(calls):
+            if not call.get("id"):
+                name = f"{self.name}/{self.use.calls}/{n}"
+                calls[n] = {**call, "id": blake2b(name.encode()).hexdigest()[:9]}
+        return {**message, "tool_calls": calls} if calls else message
 
     async def _answered(self, ask: Ask) -> RoleReply:
         if self.use.calls >= self._limits.max_calls:

@@ -55,6 +55,8 @@ class EnginePlayer(Player):
             raise RoleError(f"{self._who}: {error}: raise {self._timeout_key}") from error
         parsed = renderer.parse(prompt, completion.ids, ask.tools, 0)
         message, _ = shown(parsed, ask.stop)
+        for call in message.get("tool_calls", ()):
+            call.pop("id")  # the renderer numbers those of one reply; the role gives ids that its episode has once
         is_cut = completion.finish_reason == "length"
         return RoleReply(message, len(prompt), len(completion.ids), is_cut)
 

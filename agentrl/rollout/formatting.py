@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from agentrl.errors import EnvError
-from agentrl.types import Message, ToolCall, ToolSpec, as_unicode, text_of
+from agentrl.types import Message, ToolCall, ToolSpec, as_unicode, readable_arguments, text_of
 
 INSTRUCTIONS = (
     "You may call these tools, one JSON object with a description each:\n<tools>\n{tools}\n</tools>\n"
@@ -33,10 +33,8 @@ def readable(message: Message) -> Message:
 
 def _with_object(call: ToolCall) -> ToolCall:
     """Return the call; text that the model wrote instead of an object becomes the only entry of one."""
-    arguments = call["function"]["arguments"]
-    if isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**call["function"], "arguments": {"unreadable": arguments}}}
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": readable_arguments(function["arguments"])}}
 
 
 def with_tools_as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:

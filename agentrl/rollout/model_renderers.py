@@ -9,11 +9,10 @@ from typing import Any
 from jinja2 import TemplateError
 from renderers import ToolCallParseStatus, create_renderer
 
-from agentrl.env.arguments import why_unsendable
 from agentrl.errors import ConfigError, catch
 from agentrl.rollout.formatting import flattened, readable, with_tools_as_text
 from agentrl.rollout.parsing import MARKERS, THINK, THINK_END, assistant, call_id, is_name, parse_reply
-from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec, as_unicode
+from agentrl.types import FunctionCall, Message, TokenIds, ToolSpec, as_arguments, as_unicode, why_unsendable
 
 _ANSWER, _THOUGHT = "agentrl-answer", f"{THINK}\nagentrl-thought\n{THINK_END}\n\n"
 _PROBE: tuple[Message, ...] = ({"role": "user", "content": "agentrl-question"},)
@@ -57,8 +56,20 @@ class FamilyRenderer:
 
     def _parsed(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec], turn: int) -> Message:
         parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
+        if not tools and parsed.tool_calls:
+            return assistant(self._with_calls(parsed, sampled), parsed.reasoning_content)
         calls = [(call.id or call_id(turn, n), _call(call)) for n, call in enumerate(parsed.tool_calls or ())]
         return assistant(parsed.content, parsed.reasoning_content, calls)
+
+    def _with_calls(self, parsed: Any, sampled: TokenIds) -> str:
+        """Return the content as it was sampled, with what looks like calls where there are no tools."""
+        span = parsed.tool_calls[0].token_span
+        if span is None:
+            return "\n".join([parsed.content, *(call.raw for call in parsed.tool_calls)]).strip()
+        stops = (n for n, token in enumerate(sampled) if token in self.stop_token_ids)
+        end = next(stops, len(sampled))
+        before, calls = (self.tokenizer.decode(list(part)) for part in (sampled[: span[0]], sampled[span[0] : end]))
+        return f"{parsed.content}{before[len(before.rstrip()) :] if parsed.content else ''}{calls}"
 
 
 class TemplateRenderer:
@@ -154,4 +165,4 @@ def _call(call: Any) -> FunctionCall:
         return FunctionCall(name="", arguments=as_unicode(call.raw))
     if why_unsendable(call.arguments):
         return FunctionCall(name=call.name, arguments=as_unicode(call.raw))
-    return FunctionCall(name=call.name, arguments=call.arguments if call.arguments is not None else {})
+    return FunctionCall(name=call.name, arguments=as_arguments({} if call.arguments is None else call.arguments))

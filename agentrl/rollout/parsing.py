@@ -7,9 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from agentrl.env.arguments import why_unsendable
 from agentrl.env.tools import MAX_NAME_CHARS
-from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, is_unicode
+from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, as_arguments, is_unicode, why_unsendable
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 THINK, THINK_END, CALL, CALL_END = MARKERS
@@ -127,7 +126,7 @@ def read_call(block: str) -> FunctionCall:
         return FunctionCall(name=name, arguments=block)
     if not isinstance(arguments, dict | str):
         arguments = json.dumps(arguments)
-    return FunctionCall(name=name, arguments=arguments)
+    return FunctionCall(name=name, arguments=as_arguments(arguments))
 
 
 def is_name(name: Any) -> TypeGuard[str]:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused
+from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused, stopped
 from agentrl.env.driver.threads import Threads
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
 from agentrl.roles import Asked, relayed
@@ -232,6 +232,8 @@ class Session(Responder):
     async def _taken(self, call: Call) -> None:
         new, parent = self._record(call)
         self._last = call
+        if call.answer.is_cut:
+            self._excuses.note(Refusal(_limit_of(call)))
         self._turns += 1
         await self._take(new, call.answer.message, call.ask.agent, parent)
 
@@ -381,14 +383,18 @@ class Session(Responder):
     def _stop_reason(self) -> StopReason:
         """Return why the episode ended: the agent's end, or an answer that the limits of the episode cut."""
         last = self._last
-        if last is None or not last.answer.is_cut:
+        if last is None or not last.answer.is_cut or self._is_own_limit(last):
             return StopReason.AGENT_DONE
-        if last.is_cut_by_context:
-            return StopReason.CONTEXT_OVERFLOW
-        return StopReason.AGENT_DONE if self._is_own_limit(last.ask) else StopReason.MAX_TOKENS
+        return _limit_of(last)
 
-    def _is_own_limit(self, ask: Ask) -> bool:
-        return ask.max_tokens is not None and ask.max_tokens < self._budget.tokens
+    def _is_own_limit(self, call: Call) -> bool:
+        own = call.ask.max_tokens
+        return not call.is_cut_by_context and own is not None and own < self._budget.tokens
+
+
+def _limit_of(cut: Call) -> StopReason:
+    """Return the limit that cut an answer."""
+    return StopReason.CONTEXT_OVERFLOW if cut.is_cut_by_context else StopReason.MAX_TOKENS
 
 
 def _whole(number: Any, what: str) -> int:
@@ -431,8 +437,7 @@ def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
     if len(readable) < len(calls):
         raw = (_raw(**call["function"]) for call in calls if call not in readable)
         text = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
-    stopped_by = min((one for one in stop if one in text), key=text.find, default="")
-    message["content"] = text.partition(stopped_by)[0] if stopped_by else text
+    message["content"], stopped_by = stopped(text, stop)
     if readable:
         message["tool_calls"] = readable
     return message, stopped_by

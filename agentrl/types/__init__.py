@@ -1,5 +1,6 @@
 """Data types of all packages: messages, requests, trajectories and training data. Plain Python, no torch."""
 
+from agentrl.types.arguments import as_arguments, readable_arguments, why_unsendable
 from agentrl.types.messages import (
     TOOL_ERROR,
     FunctionCall,
@@ -93,7 +94,10 @@ __all__ = [
     "VersionSpan",
     "WeightManifest",
     "age",
+    "as_arguments",
     "as_unicode",
     "is_unicode",
+    "readable_arguments",
     "text_of",
+    "why_unsendable",
 ]

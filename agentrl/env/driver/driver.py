@@ -131,7 +131,7 @@ class EnvDriver:
         env = self.env
         vars(env)["ctx"] = ctx = Context.begin(task, seed, member, deadline_s)
         self._cast.begin(f"{seed}/{task.split}/{task.index}/{member}")
-        self._toolbox, self._is_open = Toolbox(env, self._code), True
+        self._toolbox, self._is_open = Toolbox(env, self._code, self._cast.patience_s), True
         ctx.tools = self._toolbox.tools
         await self._toolbox.fill()
         self._is_set_up = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,9 +22,20 @@ from agentrl.endpoint import (
     Tokens,
     key_after,
     keys_of,
+    stopped,
 )
 from agentrl.roles import Role, relayed
-from agentrl.types import Completion, Message, TokenIds, ToolCall, Version, VersionSpan, text_of
+from agentrl.types import (
+    Completion,
+    FunctionCall,
+    Message,
+    TokenIds,
+    ToolCall,
+    Version,
+    VersionSpan,
+    as_arguments,
+    text_of,
+)
 
 MAX_CONTEXT = 1 << 20
 """What the endpoint reports; there is no model whose context could be exceeded."""
@@ -50,7 +62,7 @@ class Stepping(Responder):
         self._calls: asyncio.Queue[Pending] = asyncio.Queue()
         self._answers: list[asyncio.Future[Answer]] = []
         self._known: set[Key] = set()
-        self._spoken: list[TokenIds] = []
+        self._spoken: list[TokenIds] = []  # the longest last, which most prompts continue
         self._ids = count()
         self._agent: asyncio.Task[Any] | None = None
 
@@ -67,8 +79,9 @@ class Stepping(Responder):
 
     async def reply(self, call: Pending, message: Message) -> Pending | None:
         """Answer a call; return the agent's next one, None when it has ended. Raises what the agent raised."""
-        self._known.add(key_after(call.key, message))
-        call.answer.set_result(Answer(self._identified(message)))
+        answer = self._answer(message, call.ask)
+        self._known.add(key_after(call.key, answer.message))
+        call.answer.set_result(answer)
         return await self._next()
 
     async def close(self) -> None:
@@ -104,13 +117,13 @@ class Stepping(Responder):
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Hand a prompt to `first` or `reply` as text, and return the ids of the answer; see `Tokens.generate`."""
         prompt, code = tuple(ids), self._tokenizer
-        known = max((len(one) for one in self._spoken if prompt[: len(one)] == one), default=0)
+        known = next((len(one) for one in reversed(self._spoken) if prompt[: len(one)] == one), 0)
         message = Message(role="user", content=code.decode(prompt[known:]))
         ask = Ask((message,), max_tokens=max_tokens, stop=tuple(stop), ids=prompt)
         *_, key = keys_of(ask)
         answer = await self._given(Pending(ask, (message,), key, self._promise()))
         sampled = (*code.encode(text_of(answer.message), add_special_tokens=False), code.eos_token_id)
-        self._spoken.append(prompt + sampled)
+        insort(self._spoken, prompt + sampled, key=len)
         return Completion(sampled, (0.0,) * len(sampled), (VersionSpan(Version(0, 0), 0, len(sampled)),), "stop")
 
     def _promise(self) -> asyncio.Future[Answer]:
@@ -123,10 +136,21 @@ class Stepping(Responder):
         await self._calls.put(call)
         return await call.answer
 
-    def _identified(self, message: Message) -> Message:
-        """Return the message with an id for every call: agents need one, policies written by hand may leave it out."""
-        calls = [ToolCall({"id": f"call_{next(self._ids)}", **call}) for call in message.get("tool_calls", ())]
-        return Message({**message, "tool_calls": calls}) if calls else message
+    def _answer(self, message: Message, ask: Ask) -> Answer:
+        """Return a turn as the agent receives it: up to a stop string, and with calls as a model's are.
+
+        Policies written by hand may leave out the id of a call, and write its arguments as text.
+        """
+        text, stopped_by = stopped(text_of(message), ask.stop)
+        shown = Message({**message, "content": text})
+        if calls := message.get("tool_calls"):
+            shown["tool_calls"] = [self._call(call) for call in calls]
+        return Answer(shown, stopped_by=stopped_by)
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        function = call["function"]
+        read = FunctionCall(name=function["name"], arguments=as_arguments(function["arguments"]))
+        return {"id": f"call_{next(self._ids)}", **call, "function": read}
 
     async def _next(self) -> Pending | None:
         assert self._agent is not None, "`first` has started it"

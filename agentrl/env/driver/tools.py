@@ -30,9 +30,10 @@ MAX_ERROR_CHARS = 2000
 class Toolbox:
     """The tools that one episode offers the model; toolsets are opened in order and closed newest first."""
 
-    def __init__(self, env: Env, code: UserCode) -> None:
+    def __init__(self, env: Env, code: UserCode, patience_s: float = 0.0) -> None:
+        """`patience_s` is what a call may take beyond its limit, because it waits for a role."""
         self.tools: dict[str, Tool] = {}
-        self._env, self._code = env, code
+        self._env, self._code, self._patience_s = env, code, patience_s
         self._open = AsyncExitStack()
 
     async def fill(self) -> None:
@@ -76,7 +77,7 @@ class Toolbox:
         return tool_message(call, answer_text(outcome, tool))
 
     async def _run(self, tool: Tool, arguments: dict[str, Any]) -> Caught:
-        name, limit_s = tool.spec["name"], self._env.limits.tool_timeout_s
+        name, limit_s = tool.spec["name"], self._env.limits.tool_timeout_s + self._patience_s
         outcome = await self._code.attempt(partial(tool.run, **arguments), timeout_s=limit_s, name=name)
         failure = infrastructure(outcome, tool)
         if failure is None or tool.blame is None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from agentrl.env import BadCallError, EnvDriver, Message, Task, Tool
-from agentrl.env.arguments import MAX_DEPTH, as_object, why_unsendable
+from agentrl.env.arguments import as_object
 from agentrl.env.driver.tools import MAX_CALLS
 from agentrl.env.tools import MAX_CHARACTERS, MAX_NAME_CHARS
-from agentrl.types import as_unicode, is_unicode, text_of
+from agentrl.types import as_unicode, is_unicode, text_of, why_unsendable
+from agentrl.types.arguments import MAX_DEPTH
 from tests.unit.env.test_tools import calls
 from tests.unit.env.worlds import Desk, InfraError
 
