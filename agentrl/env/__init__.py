@@ -1,7 +1,7 @@
 """What an environment author uses. Importing it registers every announced environment with `gymnasium.make`."""
 
 from agentrl.endpoint import Model
-from agentrl.env.adapter import Adapter
+from agentrl.env.adapter import Adapter, wraps_of
 from agentrl.env.agent import AgentEnv
 from agentrl.env.arguments import BadCallError
 from agentrl.env.base import Env, Policy
@@ -75,6 +75,7 @@ __all__ = [
     "waiting",
     "why_unsendable",
     "within",
+    "wraps_of",
 ]
 
 register_with_gymnasium()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from types import new_class
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
+from itertools import chain
+from pathlib import Path
+from types import ModuleType, new_class
 from typing import ClassVar, Self, cast
 
 from agentrl.env.base import Env
@@ -14,6 +17,20 @@ from agentrl.plugins import registry
 from agentrl.plugins.kind import BOUND_NAME, Kind
 
 SCHEME = re.compile(r"([a-z][a-z0-9_+-]+):(.*)")
+
+
+def wraps_of(module: ModuleType) -> tuple[str, ...]:
+    """Return what `wraps` needs for an imported module: the distributions that contain it.
+
+    Where none has its files, as with an editable installation, its folder or file comes after them.
+    """
+    top = module.__name__.partition(".")[0]
+    names = tuple(packages_distributions().get(top, ()))
+    files = chain.from_iterable(distribution(name).files or () for name in names)
+    if any(file.parts[0] in (top, f"{top}.py") for file in files):
+        return names
+    whole = sys.modules[top]
+    return (*names, *(str(Path(folder)) for folder in getattr(whole, "__path__", [whole.__file__])))
 
 
 class Adapter(Env):

@@ -40,7 +40,7 @@ class Env(ABC):
     solved_reward: float | None = None
     """What a solved episode earns at least; None: 1, or whatever a `success` of the class says is solved."""
     wraps: ClassVar[tuple[str, ...]] = ()
-    """Installed distributions, and folders by their absolute paths, whose code decides what episodes do.
+    """Installed distributions, and folders or files by their absolute paths, whose code decides what episodes do.
 
     A run records and compares their hashes.
     """

@@ -18,7 +18,8 @@ from typing import Any
 
 from agentrl.errors import EnvError, WorkerLostError, acatch
 from agentrl.hosting.channel import MAX_BYTES, Channel
-from agentrl.hosting.wire import ProtocolError, as_error, dumps, error_of, read
+from agentrl.hosting.wire import ProtocolError, as_error, error_of, read
+from agentrl.types.plain import as_json
 
 CANCEL_S = 5.0
 """How long a cancelled call waits for the other side to end it; longer than an author's code gets."""
@@ -76,7 +77,7 @@ class Peer:
         try:
             await asyncio.wait({future})
         except asyncio.CancelledError:
-            self._channel.send(dumps({"cancel": number}))
+            self._channel.send(as_json({"cancel": number}))
             await asyncio.wait({future}, timeout=CANCEL_S)
             raise
         finally:
@@ -118,9 +119,9 @@ class Peer:
         """Send the answer to a call, or why there is none: its caller waits without a deadline."""
         del self._serving[number]
         if task.cancelled():  # perhaps before it began
-            answer = dumps({"id": number, "cancelled": True})
+            answer = as_json({"id": number, "cancelled": True})
         elif isinstance(error := task.exception(), Exception):
-            answer = dumps({"id": number, "error": as_error(error)})
+            answer = as_json({"id": number, "error": as_error(error)})
         else:
             answer = task.result()
         self._channel.send(answer)
@@ -128,7 +129,7 @@ class Peer:
 
 def _encoded(message: dict[str, Any], what: str) -> bytes:
     """Return a message as it is sent. Raises EnvError if it is larger than the other side takes."""
-    encoded = dumps(message)
+    encoded = as_json(message)
     if len(encoded) > MAX_BYTES:
         raise EnvError(
             f"{what} {len(encoded):,} bytes as JSON: at most {MAX_BYTES:,} pass between an environment and its worker"

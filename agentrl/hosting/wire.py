@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -15,9 +13,8 @@ from agentrl import errors
 from agentrl.endpoint import Answer, Ask
 from agentrl.env import AuthorDeadlineError, Episode, Start, StepResult, Task
 from agentrl.env.messages import checked_messages
-from agentrl.errors import AgentRLError, Fault, as_text, catch
+from agentrl.errors import AgentRLError, Fault, as_text
 from agentrl.plugins.tracebacks import describe_error, traced
-from agentrl.records.plain import plain
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, RoleUse, Signal, StopReason
@@ -70,20 +67,6 @@ class EnvFacts:
 
 # --------------------------------------------------------------------------------------------------------------
 # Values.
-
-
-def dumps(value: Any) -> bytes:
-    """Return a value as JSON, as Python's `json` writes it; what JSON cannot express is sent as text."""
-    made = catch(partial(json.dumps, default=_shallow), value)
-    if made.error:  # nested too deeply, in a circle, an integer of 5,000 digits, an object that cannot be read
-        return json.dumps(plain(value), default=repr).encode()
-    return str(made.value).encode()
-
-
-def _shallow(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return repr(value) if isinstance(value, bytes) else plain(value)
 
 
 def signals_of(value: Any) -> tuple[Signal, ...]:

@@ -30,8 +30,8 @@ from agentrl.openenv.served import Served
 from agentrl.openenv.session import Session, failure
 from agentrl.openenv.sessions import Sessions
 from agentrl.openenv.wire import Code, Observation, StepRequest, TasksRequest, WireError, decoded, read
-from agentrl.records.plain import plain
 from agentrl.serving import Connection, Head, HttpServer, RequestError, Response
+from agentrl.types.plain import plain
 
 if TYPE_CHECKING:
     from agentrl.serving.websocket import WebSocket

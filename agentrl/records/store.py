@@ -18,7 +18,6 @@ import zstandard
 
 from agentrl.errors import RunError
 from agentrl.records.jsonl import append_whole, fsync
-from agentrl.records.plain import plain
 from agentrl.types import (
     AttemptId,
     Exchange,
@@ -34,6 +33,7 @@ from agentrl.types import (
     Version,
     VersionSpan,
 )
+from agentrl.types.plain import plain
 
 # A record: magic, length of the body, CRC-32 of all that follows, group, member, attempt, body (zstd of `encode`).
 MAGIC = b"\xa7RL\x01"

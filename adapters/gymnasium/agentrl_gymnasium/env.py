@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import packages_distributions
 from typing import Any, ClassVar, Self
 
 import gymnasium
@@ -28,6 +28,7 @@ from agentrl.env import (
     Tool,
     Turn,
     reward,
+    wraps_of,
 )
 from agentrl.errors import ConfigError, UnknownNameError
 from agentrl.types import ToolCall, ToolSpec
@@ -68,13 +69,12 @@ class Gymnasium(Adapter):
         env = made(name)
         game = game_of(name, env)
         keys: dict[str, Any] = {key: (type(value), value) for key, value in settings_of(creator, env.spec)}
-        home = packages_distributions().get(creator.__module__.partition(".")[0], [])
         env.close()
         return cls.subclass(
             name,
             game=game,
             numbers=dict(zip(game.actions, action_numbers(env), strict=True)),
-            wraps=tuple(dict.fromkeys([*home, "gymnasium"])),
+            wraps=tuple(dict.fromkeys([*wraps_of(sys.modules[creator.__module__]), "gymnasium"])),
             Config=create_model("GymnasiumConfig", __base__=cls.Config, **keys),
         )
 

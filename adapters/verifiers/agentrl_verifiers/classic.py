@@ -20,7 +20,7 @@ from verifiers.legacy.utils.save_utils import is_json_serializable, make_seriali
 from agentrl.env import Context, Episode, Model, Signal, Task, TaskSource, is_in_share, reward, shared
 from agentrl.errors import ConfigError, EnvError, VerifierError
 from agentrl_verifiers.env import ServiceError, VerifiersConfig, VerifiersEnv
-from agentrl_verifiers.library import distributions_of, keys_of, module_of
+from agentrl_verifiers.library import keys_of, module_of, wrapped_by
 from agentrl_verifiers.rewards import decisive, failures, watch
 
 # Each environment sets handlers of SIGINT and SIGTERM for the whole process, which only the main thread may do, and one
@@ -83,7 +83,7 @@ class ClassicEnv(VerifiersEnv):
                 "a Taskset needs verifiers 0.4"
             )
         keys = {key: (hint, default) for key, hint, default in keys_of(load)}
-        return cls.with_keys(name, keys, wraps=distributions_of(module, name))
+        return cls.with_keys(name, keys, wraps=wrapped_by(module, name))
 
     @shared
     def loaded(self) -> Loaded:

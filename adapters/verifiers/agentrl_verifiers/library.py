@@ -7,13 +7,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from agentrl.env import wraps_of
 from agentrl.errors import ConfigError, catch_exit
 
 PLAIN = (int, float, bool, str, NoneType)
@@ -67,20 +69,19 @@ def module_of(name: str, builtin: str = "") -> ModuleType:
     return module
 
 
-def distributions_of(module: ModuleType, name: str) -> tuple[str, ...]:
-    """Return the distribution that contains an environment's module, and verifiers.
+def wrapped_by(module: ModuleType, name: str) -> tuple[str, ...]:
+    """Return what a class around an environment's module wraps: first its distribution, last verifiers.
 
-    A module without one is listed under its own name, which no version can meet.
+    A module without a distribution is listed under its own name, which no version can meet, and by its file.
     """
-    top = module.__name__.partition(".")[0]
-    if top == LIBRARY:
+    if module.__name__.partition(".")[0] == LIBRARY:
         return (LIBRARY,)
-    dashed = name.rpartition("/")[2].replace("_", "-").lower()
+    found, dashed = wraps_of(module), name.rpartition("/")[2].replace("_", "-").lower()
     try:
         version(dashed)
     except PackageNotFoundError:
-        dashed = next(iter(packages_distributions().get(top, ())), dashed)
-    return (dashed, LIBRARY)
+        dashed = next((each for each in found if not Path(each).is_absolute()), dashed)
+    return tuple(dict.fromkeys([dashed, *found, LIBRARY]))
 
 
 def keys_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -19,7 +19,7 @@ from agentrl.env import Context, Model, Signal, Task, is_in_share, shared
 from agentrl.errors import ConfigError, EnvError, VerifierError
 from agentrl_verifiers.env import ServiceError, VerifiersConfig, VerifiersEnv
 from agentrl_verifiers.harness import ChatHarnessConfig
-from agentrl_verifiers.library import distributions_of, fits, is_plain, merged, module_of
+from agentrl_verifiers.library import fits, is_plain, merged, module_of, wrapped_by
 from agentrl_verifiers.seats import POLICY, SEATS, PolicyServer, Seats
 
 BUILTIN = "verifiers.v1.tasksets"
@@ -62,7 +62,7 @@ class TasksetEnv(VerifiersEnv):
             for key, field in fields.items()
             if key not in OURS and is_plain(field.annotation) and (field.is_required() or _fits(field))
         }
-        return cls.with_keys(name, keys, wraps=distributions_of(module, name))
+        return cls.with_keys(name, keys, wraps=wrapped_by(module, name))
 
     def preflight(self) -> str:
         """Check the configuration, and that the environment needs neither a container nor a program."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -25,6 +26,7 @@ from agentrl.env.tasks import IndexedTasks, Task
 from agentrl.errors import ConfigError, EnvError
 from agentrl.roles import Casting, Role
 from agentrl.types import Message, RoleUse, Signal, StopReason
+from agentrl.types.plain import as_json
 
 
 class EnvDriver:
@@ -194,8 +196,12 @@ class EnvDriver:
         return None if type(self.env).success is Env.success else await self._scorer.success()
 
     async def score_group(self, episodes: Sequence[Episode]) -> tuple[tuple[Signal, ...], ...]:
-        """Return the group rewards: a tuple of signals for each finished episode of one group. Needs no `reset`."""
+        """Return the group rewards: a tuple of signals for each finished episode of one group. Needs no `reset`.
+
+        They read evidence as JSON gives it back: it may come from another process, or from the files of a run.
+        """
         await self._share()
+        episodes = [replace(episode, signals=tuple(map(_as_sent, episode.signals))) for episode in episodes]
         self._cast.begin("/".join(f"group/{episode.task.split}/{episode.task.index}" for episode in episodes[:1]))
         return await self._scorer.group(episodes)
 
@@ -255,3 +261,8 @@ class EnvDriver:
                 "assistant: give the message the role 'user', or 'tool' for the result of a tool"
             )
         return replace(reply, messages=tuple(messages))
+
+
+def _as_sent(signal: Signal) -> Signal:
+    """Return a signal with its evidence as another process reads it."""
+    return signal if signal.evidence is None else replace(signal, evidence=json.loads(as_json(signal.evidence)))

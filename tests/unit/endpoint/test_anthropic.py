@@ -46,6 +46,22 @@ async def test_a_thought_is_a_block_of_its_own() -> None:
     ]
 
 
+async def test_thoughts_are_signed_because_clients_drop_those_that_are_not() -> None:
+    (answer,) = await answers({}, script=["first", "<think>\nhm\n</think>\n\nfour"])
+    assert answer["content"][0]["signature"]
+
+
+async def test_a_path_that_is_unknown_has_an_error_of_this_api() -> None:
+    async def asking(caller: Caller) -> None:
+        keys = {"x-api-key": caller.model.api_key}
+        response = await caller.http.post(f"{caller.root}/v1/messages/batches", json={}, headers=keys)
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "not_found_error")
+        await caller.ask(user("hi"))
+
+    trajectory, _ = await play(MESSAGES, asking)
+    assert trajectory.error == ""
+
+
 async def test_thoughts_of_a_conversation_are_the_reasoning_of_their_message() -> None:
     thoughts = [{"type": "thinking", "thinking": text} for text in ("h", None, "m")]
 

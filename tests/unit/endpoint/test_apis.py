@@ -366,6 +366,8 @@ MASKED = [
     (SPEAKERS[1], {"text": {"format": {"name": "x", **SCHEMA}}}),
     (SPEAKERS[2], {"output_config": {"format": SCHEMA}}),
     (SPEAKERS[2], {"output_format": SCHEMA}),
+    (SPEAKERS[1], {"structured_outputs": {"regex": "a+"}}),
+    (SPEAKERS[2], {"guided_json": SCHEMA}),
 ]
 
 
@@ -397,6 +399,29 @@ async def test_a_form_of_the_answer_of_a_role_is_refused_without_a_word_about_tr
 
     trajectory, _ = await play(speaker, formal)
     assert (trajectory.error, trajectory.turns) == ("", 1)
+
+
+@each_api
+async def test_a_body_with_an_encoding_is_refused_by_its_name(speaker: Speaker) -> None:
+    async def packed(caller: Caller) -> None:
+        keys = {"authorization": f"Bearer {caller.model.api_key}", "content-encoding": "gzip"}
+        response = await caller.http.post(caller.root + speaker.path, content=b"\x1f\x8b", headers=keys)
+        assert (response.status_code, "Content-Encoding gzip" in response.text) == (415, True)
+        await caller.ask(user("hi"))
+
+    trajectory, _ = await play(speaker, packed)
+    assert trajectory.error == ""
+
+
+@each_api
+async def test_arguments_that_are_an_object_as_text_are_read(speaker: Speaker) -> None:
+    async def agent(caller: Caller) -> None:
+        (call,) = (await caller.ask(user("3 + 4?")))["tool_calls"]
+        assert call["function"] == {"name": "add", "arguments": {"a": 3}}
+
+    said = '<tool_call>{"name": "add", "arguments": "{\\"a\\": 3}"}</tool_call>'
+    trajectory, _ = await play(speaker, agent, [said])
+    assert trajectory.error == ""
 
 
 @each_api

@@ -6,12 +6,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import agentrl
-from agentrl.env import Adapter, close_shared, play, resolve, testing
+from agentrl.env import Adapter, close_shared, play, resolve, testing, wraps_of
 from agentrl.env.adapter import adapted
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, UnknownNameError
@@ -139,6 +140,19 @@ def test_the_manifest_names_what_is_wrapped_and_sees_a_changed_byte(acme: Path) 
     one, two = (manifest.build_manifest([source], [], {}) for source in (first, second))
     assert manifest.changes(one, one) == []
     assert manifest.changes(one, two) == ["wrapped acme-games: its files"]
+
+
+def test_a_module_is_wrapped_by_its_distribution_else_by_its_files(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (acme / "loose.py").write_text("x = 1\n")
+    distribution(acme, "acme-linked", "1.0", {"acme_linked-1.0.dist-info/top_level.txt": "linked\n"})
+    (acme / "linked").mkdir()
+    (acme / "linked/__init__.py").write_text("")
+    for name in ("acme_games", "loose", "linked"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, import_module(name))
+    assert wraps_of(sys.modules["acme_games"]) == ("acme-games",)
+    assert wraps_of(sys.modules["loose"]) == (str(acme / "loose.py"),)
+    assert wraps_of(sys.modules["linked"]) == ("acme-linked", str(acme / "linked"))
 
 
 def test_wraps_is_a_tuple_of_names() -> None:

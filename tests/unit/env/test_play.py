@@ -64,6 +64,26 @@ def test_text_of_an_enumeration_is_the_text_it_equals() -> None:
     assert f"{said[0]['role']} {said[0]['content']} {said[1]['content'][0]['text']}" == "user fruit fruit"
 
 
+def test_an_agent_gets_a_turn_as_a_model_would_give_it() -> None:
+    class Asks(AgentEnv):
+        def tasks(self, split: str) -> list[Task]:
+            return [Task("one")]
+
+        async def play(self, task: Task, ctx: Context, model: Model) -> object:
+            asked: list[Any] = [{"role": "user", "content": "Add."}]
+            answer = await model.client.chat.completions.create(model=model.name, messages=asked, stop=["Result:"])
+            return answer.choices[0].message.model_dump()
+
+        @reward
+        def one(self, ctx: Context) -> float:
+            ((call,), text) = ctx.result["tool_calls"], ctx.result["content"]
+            return float((call["function"]["arguments"], text, bool(call["id"])) == ('{"n": 2}', "I add. ", True))
+
+    call: Any = {"function": {"name": "add", "arguments": '{"n": 2}'}}
+    turn = Message(role="assistant", content="I add. Result: 4", tool_calls=[call])
+    assert play(Asks(), [turn])[0].reward == 1.0
+
+
 def test_errors_are_raised_and_failing_rewards_say_why() -> None:
     class Failing(Echo):
         def setup(self, task: object, ctx: Context) -> list[Message]:

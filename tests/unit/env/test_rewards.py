@@ -227,3 +227,16 @@ async def test_numbers_of_numpy_are_plain_numbers_and_other_types_are_explained(
     Scored.result = Signal("a", 1.0, scope="group")
     (other,) = await finish(EnvDriver(Scored()))
     assert other.reason == "Signal.scope is 'group'; give 'turn' or 'episode'"
+
+
+async def test_group_rewards_read_evidence_as_another_process_does() -> None:
+    class Proved(Echo):
+        @reward(scope="group")
+        def all(self, episodes: list[Episode]) -> list[float]:
+            seen.extend(signal.evidence for episode in episodes for signal in episode.signals)
+            return [0.0] * len(episodes)
+
+    seen: list[object] = []
+    signals = tuple(Signal("a", 1.0, evidence=one) for one in ((1, 2), {3: b"x"}, np.float32(0.5), None))
+    await EnvDriver(Proved()).score_group([Episode(Task("t", 3), 0, (), signals, StopReason.ENV_DONE)])
+    assert seen == [[1, 2], {"3": "b'x'"}, 0.5, None]

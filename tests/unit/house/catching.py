@@ -60,7 +60,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/plugins/pickles.py": "ConfigError if a class cannot be pickled; annotations that name nothing stay text",
     "agentrl/plugins/tracebacks.py": "ConfigError if a plugin cannot be made, AlgorithmError if credit fails",
     "agentrl/plugins/registry.py": "ConfigError if an announced class cannot be imported",
-    "agentrl/records/plain.py": "what cannot be read is stored as its text",
+    "agentrl/types/plain.py": "what cannot be read is stored as its text",
     "agentrl/reward_models/batcher.py": "the error of the requests whose batch failed",
     "agentrl/reward_models/classifier.py": "ConfigError if the model cannot be loaded, TextError if its template fails",
     "agentrl/env/files/importing.py": "the stand-in replaces what cannot be imported; its refusals quote the error",

@@ -200,6 +200,17 @@ def test_a_malformed_call_keeps_its_text(make: Any, call: str) -> None:
     assert reply["tool_calls"][0]["function"] == {"name": "", "arguments": call}
 
 
+@pytest.mark.parametrize("make", [qwen3_tokenizer, tokenizer], ids=["family", "template"])
+def test_without_tools_what_looks_like_a_call_is_text(make: Any) -> None:
+    made = make()
+    renderer = load_renderer(made)
+    said = 'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call> Now wait.'
+    for thought in ("", "<think>\nhm <tool_call>\n</think>\n\n"):
+        sampled = encode(made, f"{thought}{said}<|im_end|>")
+        reply = renderer.parse(renderer.first([user("1+2?")]), sampled)
+        assert (reply["content"], reply.get("tool_calls")) == (said, None)
+
+
 # --- what a model can write and a template or library cannot take: its episode goes on -----------------------------
 
 DEEP = '<tool_call>{"name": "add", "arguments": {"a": ' + "[" * 3000 + "]" * 3000 + "}}</tool_call><|im_end|>"

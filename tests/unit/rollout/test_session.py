@@ -174,6 +174,42 @@ async def test_a_limit_that_the_agent_has_survived_excuses_no_later_failure() ->
     assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
 
 
+class CutError(Exception):
+    """What a client raises that takes only whole answers."""
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "reason"),
+    [
+        ({"max_tokens": 3}, None, StopReason.MAX_TOKENS),
+        ({"max_tokens": 100}, 3, StopReason.MAX_TOKENS),
+        ({"max_tokens": 100, "context": 64}, None, StopReason.CONTEXT_OVERFLOW),
+    ],
+    ids=["the run's limit", "the agent's own", "the context"],
+)
+async def test_an_answer_that_was_cut_excuses_the_error_that_it_causes(
+    limits: dict[str, int], asked: int | None, reason: StopReason
+) -> None:
+    async def agent(client: Client) -> None:
+        await client.ask(user("Hi"), max_tokens=asked)
+        raise CutError
+
+    trajectory, heard = await play(agent, ["a long answer " * 20], **limits)
+    assert (trajectory.stop_reason, trajectory.is_scored, len(trajectory.signals)) == (reason, True, 1)
+    assert "CutError" in trajectory.error
+    check_law_1(trajectory, heard.calls)
+
+
+async def test_an_answer_that_was_cut_excuses_no_failure_after_a_whole_one() -> None:
+    async def agent(client: Client) -> None:
+        await client.ask(user("Hi"), max_tokens=3)
+        await client.ask(user("Hi again"))
+        raise ConnectionError("my database is down")
+
+    trajectory, _ = await play(agent, ["a long answer", "so"], max_tokens=100)
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+
+
 async def test_tokens_that_are_counted_excuse_no_failure() -> None:
     async def agent(client: Client) -> None:
         body = {"model": "policy", "messages": [user("long " * 100_000)]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,11 @@ def test_the_version_of_the_environment_is_checked_and_recorded(tmp_path: Path, 
     monkeypatch.syspath_prepend(tmp_path)
     env_class = resolve("verifiers:ada/dated-sums@1.4")
     assert env_class.wraps == ("dated-sums", "verifiers")
+    assert resolve("verifiers:sums-classic").wraps == (
+        "sums-classic",
+        sys.modules["sums_classic"].__file__,
+        "verifiers",
+    )
     with pytest.raises(ConfigError, match=r"dated-sums 1\.4\.0 is installed"):
         resolve("verifiers:ada/dated-sums@1.3")
     with pytest.raises(ConfigError, match="sums-classic is not installed"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,20 @@ import numpy as np
 from agentrl.errors import as_text, catch
 
 DEEPEST = 32
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as JSON, as Python's `json` writes it; what JSON cannot express becomes text."""
+    made = catch(partial(json.dumps, default=_shallow), value)
+    if made.error:  # nested too deeply, in a circle, an integer of 5,000 digits, an object that cannot be read
+        return json.dumps(plain(value), default=repr).encode()
+    return str(made.value).encode()
+
+
+def _shallow(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return repr(value) if isinstance(value, bytes) else plain(value)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
