@@ -33,5 +33,6 @@ class AgentEnv(Env):
         """Run the agent on a task. Plain methods run in a thread, where they may block.
 
         An exception is an error of the environment, unless the model caused it: then the episode ends as in step mode,
-        with max_turns or context_overflow (scored), or with the error of the engine.
+        with max_tokens, max_turns or context_overflow (scored), or with the error of the engine. The model has caused
+        an error that follows a call that a limit refused, or an answer that one cut.
         """
