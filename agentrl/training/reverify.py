@@ -85,13 +85,13 @@ def plans_of(
     """Plan a reverification of the run in the folder `path`.
 
     `name` is the environment that scores ("" for that of the run), `options` are keys in which it differs from the run,
-    and `roles` other keys of the run's roles.
+    and `roles` other keys of roles, those of the environment's own included.
     It runs in the interpreter of the run, unless `options` have a `python` or `name` is no path: then in that which has
     this environment. Raises ConfigError for a choice that the run does not have, for an environment that cannot be made
-    there, and for one with a role that the policy played.
+    there, and for one with a role that has no endpoint.
     """
     folder = RunFolder(existing_run(path).absolute())
-    config = load(folder.config, roles)
+    config = load(folder.config)
     sections = {section.label: section for section in config.env}
     if choice.label and choice.label not in sections:
         raise ConfigError(f"{path} has no environment {choice.label!r}.{did_you_mean(choice.label, sections)}")
@@ -100,7 +100,7 @@ def plans_of(
     store = stored(folder, choice.evaluation)
     chosen = [sections[choice.label]] if choice.label else list(config.env)
     plans = []
-    for section in chosen:
+    for section in (_with_roles(config, section, roles) for section in chosen):
         verifier = _verifier(config, section, name, options or {})
         found = _checked(config, section, verifier)
         groups, lost = _groups(folder, store, section.label, choice)
@@ -118,6 +118,11 @@ def _remedy(folder: RunFolder) -> str:
     with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
         steps = {row.step for row in ledger.rows() if row.step}
     return f"choose from the steps {min(steps)} to {max(steps)}" if steps else "no step was trained: choose another run"
+
+
+def _with_roles(config: Config, section: EnvSection, changes: Sequence[Setting]) -> EnvSection:
+    """Return the environment with its roles and those of the run as its own, changed. Raises ConfigError."""
+    return section.model_copy(update={"roles": load(Config(roles=config.roles_of(section)), changes).roles})
 
 
 def _verifier(config: Config, section: EnvSection, name: str, options: dict[str, Any]) -> EnvSection:
