@@ -91,7 +91,7 @@ def plans_of(
     there, and for one with a role that has no endpoint.
     """
     folder = RunFolder(existing_run(path).absolute())
-    config = load(folder.config)
+    config = _with_roles(load(folder.config), choice, roles)
     sections = {section.label: section for section in config.env}
     if choice.label and choice.label not in sections:
         raise ConfigError(f"{path} has no environment {choice.label!r}.{did_you_mean(choice.label, sections)}")
@@ -100,7 +100,7 @@ def plans_of(
     store = stored(folder, choice.evaluation)
     chosen = [sections[choice.label]] if choice.label else list(config.env)
     plans = []
-    for section in (_with_roles(config, section, roles) for section in chosen):
+    for section in chosen:
         verifier = _verifier(config, section, name, options or {})
         found = _checked(config, section, verifier)
         groups, lost = _groups(folder, store, section.label, choice)
@@ -120,9 +120,15 @@ def _remedy(folder: RunFolder) -> str:
     return f"choose from the steps {min(steps)} to {max(steps)}" if steps else "no step was trained: choose another run"
 
 
-def _with_roles(config: Config, section: EnvSection, changes: Sequence[Setting]) -> EnvSection:
-    """Return the environment with its roles and those of the run as its own, changed. Raises ConfigError."""
-    return section.model_copy(update={"roles": load(Config(roles=config.roles_of(section)), changes).roles})
+def _with_roles(config: Config, choice: Choice, changes: Sequence[Setting]) -> Config:
+    """Return the configuration with changed roles in the chosen environments. Raises ConfigError."""
+    envs = tuple(
+        env.model_copy(update={"roles": load(Config(roles=config.roles_of(env)), changes).roles})
+        if choice.label in ("", env.label)
+        else env
+        for env in config.env
+    )
+    return config.model_copy(update={"env": envs})
 
 
 def _verifier(config: Config, section: EnvSection, name: str, options: dict[str, Any]) -> EnvSection:

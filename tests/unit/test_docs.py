@@ -20,7 +20,7 @@ from agentrl.cli import env
 from agentrl.cli.flags import split
 from agentrl.cli.main import COMMANDS, main
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
-from agentrl.config.loading import load, of_flags
+from agentrl.config.loading import MODELS, load, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, RoleKeys
 from agentrl.env import env_config, resolve
@@ -265,7 +265,7 @@ def test_files_and_tests_that_the_text_names_exist(page: Path) -> None:
 
 def test_page_and_help_of_resume_list_every_setting_that_it_may_change(capsys: pytest.CaptureFixture[str]) -> None:
     known = [*keys(), *keys(RoleKeys, "roles.NAME.")]
-    resumable = [key for key in known if RESUMABLE.fullmatch(key)]
+    resumable = [key for key in known if RESUMABLE.fullmatch(key) or key == MODELS]
     page = (ROOT / "docs" / "operate.md").read_text().partition("Flags may change only")[2].partition("A resume")[0]
     with pytest.raises(SystemExit):
         main(["resume", "--help"])
