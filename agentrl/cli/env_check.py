@@ -23,9 +23,10 @@ from agentrl.hosting.interpreter import Process
 from agentrl.types import TRAIN
 
 MEANING = """\
-Check an environment level by level. Exit code 0: every check passed or does not apply; 1: a check failed; 2: the
-command cannot be executed as given. Options of the environment are given as --env.KEY VALUE. The level learnability
-samples training tasks with a model, in processes of its own, as --eval.*, --rollout.*, --model.* and --engine.* say."""
+Check an environment level by level. Exit code 0: every check passed or does not apply; 1: a check failed or is
+unknown; 2: the command cannot be executed as given. Options of the environment are given as --env.KEY VALUE. The level
+learnability samples training tasks with a model, in processes of its own, as --eval.*, --rollout.*, --model.* and
+--engine.* say."""
 SECTIONS = ("env", "eval", "rollout", "model", "engine")
 SAMPLING = {"eval.tasks": "16", "eval.samples": "8", "eval.temperature": "1", "rollout.episode_timeout_s": "120"}
 """What the level learnability samples, unless flags say otherwise."""

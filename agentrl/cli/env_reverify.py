@@ -13,10 +13,11 @@ from agentrl.report.flips import Reverification, as_json, lines
 MEANING = """\
 Score the stored trajectories of a run again, with another version of their environment, and show which rewards
 changed. Needs no GPU and not the model of the run: each episode runs again with the tokens that were sampled. Judges
-and other roles are asked again, at their endpoints; a run with a role that the policy played is refused. Keys in which
-the environment differs from that of the run are given as --env.KEY VALUE, those of roles as --roles.NAME.KEY VALUE.
-Exit code 0: every reward is as it was; 1: a reward changed or is invalid now; 2: the command cannot be executed as
-given, no trajectory can be scored, or some cannot be read. Episodes that cannot be repeated are listed as refused."""
+and other roles are asked again, at their endpoints; a role that a model of the run played needs one: give
+--roles.NAME.url. Keys in which the environment differs from that of the run are given as --env.KEY VALUE, those of
+roles as --roles.NAME.KEY VALUE. Exit code 0: every reward is as it was; 1: a reward changed or is invalid now; 2: the
+command cannot be executed as given, no trajectory can be scored, or some cannot be read. Episodes that cannot be
+repeated are listed as refused."""
 
 
 def run(words: list[str]) -> int:

@@ -57,8 +57,8 @@ def train(
 def resume(path: str | PathLike[str], **settings: Any) -> Run:
     """Continue the run `path`, a folder or a Run, from its last checkpoint and return it.
 
-    Of its settings only `steps`, `eval={"every": …}`, the sections checkpoint, track and engine, the number of workers,
-    the ranks, threads and ZeRO stages of the learner, and the deadlines may change.
+    `settings` may change only what does not affect what is learned, such as `steps`, `eval={"every": …}` and deadlines;
+    `agentrl resume --help` lists them all.
     """
     return Run(launch.resume(path_of(path, "path"), of_arguments(settings)).path)
 

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import of_newest
 from agentrl.records.folder import RunFolder
 
-SECTIONS = {"env", "engine", "roles", "track"}
+SECTIONS = {"env", "engine", "reward", "roles", "track"}
 READ = {
     "seed", "out", "device", "env_lock", "model.name", "model.dtype", "model.max_context",
     "eval.tasks", "eval.samples", "eval.temperature", "eval.k",

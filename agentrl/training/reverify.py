@@ -85,13 +85,13 @@ def plans_of(
     """Plan a reverification of the run in the folder `path`.
 
     `name` is the environment that scores ("" for that of the run), `options` are keys in which it differs from the run,
-    and `roles` other keys of the run's roles.
+    and `roles` other keys of roles, those of the environment's own included.
     It runs in the interpreter of the run, unless `options` have a `python` or `name` is no path: then in that which has
     this environment. Raises ConfigError for a choice that the run does not have, for an environment that cannot be made
-    there, and for one with a role that the policy played.
+    there, and for one with a role that has no endpoint.
     """
     folder = RunFolder(existing_run(path).absolute())
-    config = load(folder.config, roles)
+    config = _with_roles(load(folder.config), choice, roles)
     sections = {section.label: section for section in config.env}
     if choice.label and choice.label not in sections:
         raise ConfigError(f"{path} has no environment {choice.label!r}.{did_you_mean(choice.label, sections)}")
@@ -118,6 +118,17 @@ def _remedy(folder: RunFolder) -> str:
     with closing(Ledger(folder.ledger, is_read_only=True)) as ledger:
         steps = {row.step for row in ledger.rows() if row.step}
     return f"choose from the steps {min(steps)} to {max(steps)}" if steps else "no step was trained: choose another run"
+
+
+def _with_roles(config: Config, choice: Choice, changes: Sequence[Setting]) -> Config:
+    """Return the configuration with changed roles in the chosen environments. Raises ConfigError."""
+    envs = tuple(
+        env.model_copy(update={"roles": load(Config(roles=config.roles_of(env)), changes).roles})
+        if choice.label in ("", env.label)
+        else env
+        for env in config.env
+    )
+    return config.model_copy(update={"env": envs})
 
 
 def _verifier(config: Config, section: EnvSection, name: str, options: dict[str, Any]) -> EnvSection:

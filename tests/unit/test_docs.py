@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatchcase
 from itertools import dropwhile
 from pathlib import Path
 
@@ -17,11 +18,11 @@ import agentrl
 from agentrl.algorithms import AlgorithmConfig, algorithms
 from agentrl.cli import env
 from agentrl.cli.flags import split
-from agentrl.cli.main import COMMANDS
+from agentrl.cli.main import COMMANDS, main
 from agentrl.config.keys import RESUMABLE, SHORT_FLAGS, key_of, keys
-from agentrl.config.loading import load, of_flags
+from agentrl.config.loading import MODELS, load, of_flags
 from agentrl.config.resolve import resolve_run
-from agentrl.config.schema import Config
+from agentrl.config.schema import Config, RoleKeys
 from agentrl.env import env_config, resolve
 from agentrl.errors import ConfigError
 from agentrl.planning.simulation.changes import SIMULATED
@@ -260,6 +261,17 @@ def test_files_and_tests_that_the_text_names_exist(page: Path) -> None:
     assert [path for path, _ in named if not (ROOT / path).exists()] == []
     tests = [(path, test) for path, test in named if test]
     assert [test for path, test in tests if f"def {test}(" not in (ROOT / path).read_text()] == []
+
+
+def test_page_and_help_of_resume_list_every_setting_that_it_may_change(capsys: pytest.CaptureFixture[str]) -> None:
+    known = [*keys(), *keys(RoleKeys, "roles.NAME.")]
+    resumable = [key for key in known if RESUMABLE.fullmatch(key) or key == MODELS]
+    page = (ROOT / "docs" / "operate.md").read_text().partition("Flags may change only")[2].partition("A resume")[0]
+    with pytest.raises(SystemExit):
+        main(["resume", "--help"])
+    text = capsys.readouterr().out.partition("May change:")[2]
+    for listed in (SPAN.findall(page), re.findall(r"[\w.*]*[\w*]", text)):
+        assert [key for key in known if any(fnmatchcase(key, name) for name in listed)] == resumable
 
 
 def test_the_readme_names_every_command_and_every_everyday_flag() -> None:

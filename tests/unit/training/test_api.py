@@ -153,6 +153,13 @@ def test_an_evaluation_refuses_what_it_would_ignore(launched: Launched) -> None:
     assert (launched[0].model.name, launched[0].seed, launched[0].eval.samples) == ("owner/name", 3, 2)
 
 
+def test_an_evaluation_takes_reward_models(launched: Launched) -> None:
+    models = [{"name": "helpful", "url": "http://127.0.0.1:9/get_reward", "weight": 0.5}]
+    agentrl.evaluate("owner/name", env="guess", reward={"models": models, "score_timeout_s": 5.0})
+    assert [model.name for model in launched[0].reward.models] == ["helpful"]
+    assert launched[0].reward.score_timeout_s == 5.0
+
+
 # --- an environment's class -------------------------------------------------------------------------------------
 
 

@@ -527,6 +527,7 @@ def test_a_role_that_the_policy_played_is_refused(stage: Stage, again: Reverify)
     assert status == 2
     assert "words: a model of the run plays friend" in report["error"]
     assert "give --roles.friend.url and --roles.friend.model" in report["error"]
+    assert counts(again("--roles.friend.url", "http://127.0.0.1:9", "--roles.friend.model", "m")[1]) == {"unchanged": 2}
 
 
 def test_a_role_that_the_run_did_not_have_is_given_by_flags(stage: Stage, again: Reverify) -> None:
