@@ -30,7 +30,8 @@ def wraps_of(module: ModuleType) -> tuple[str, ...]:
     if any(file.parts[0] in (top, f"{top}.py") for file in files):
         return names
     whole = sys.modules[top]
-    return (*names, *(str(Path(folder)) for folder in getattr(whole, "__path__", [whole.__file__])))
+    places = getattr(whole, "__path__", None) or [getattr(whole, "__file__", None)]
+    return (*names, *(str(Path(place)) for place in places if place))
 
 
 class Adapter(Env):
