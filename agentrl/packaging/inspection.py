@@ -1,11 +1,12 @@
 """Contents of an interpreter: the environments and schemes that it announces, and the source of one of them.
 
-`python -m agentrl.packaging.inspection DESCRIPTOR [NAME]` writes them to the descriptor as JSON. For another interpreter
-it is called there, so that no code of its packages runs in this one.
+`python -m agentrl.packaging.inspection DESCRIPTOR [NAME]` writes them to the descriptor as JSON. For another
+interpreter it is called there, so that no code of its packages runs in this one.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -134,7 +135,7 @@ def main(words: list[str]) -> int:
     except AgentRLError as error:
         print(error, file=sys.stderr)
         return 1
-    with open(int(descriptor), "wb") as file:
+    with os.fdopen(int(descriptor), "wb") as file:
         file.write(answer)
     return 0
 

@@ -438,7 +438,8 @@ def test_what_an_environment_prints_is_no_part_of_its_source(python: Path, tmp_p
     own = tmp_path / "own.py"
     own.write_text(
         "import atexit, os\nfrom agentrl.env import Env\n\n"
-        "os.write(1, b'\\xff\\n')\nos.write(2, b'\\xff\\n')\nprint('loading', end='')\natexit.register(print, 'bye')\n\n"
+        "for output in (1, 2):\n    os.write(output, b'\\xff\\n')\n"
+        "print('loading', end='')\natexit.register(print, 'bye')\n\n"
         "class Mine(Env):\n"
         "    def tasks(self, split): return []\n"
         "    def setup(self, task, ctx): return []\n"
