@@ -85,8 +85,11 @@ def _with_plain_text(value: Any) -> Any:
 
 
 def short(value: Any) -> str:
-    """Return a value for an error message, cut at 80 characters."""
-    text = repr(value)
+    """Return a value for an error message, cut at 80 characters; the type of one that cannot be shown."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more than 4300 digits
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 

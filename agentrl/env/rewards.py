@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, TypeVar, get_args, overload
 
 import numpy as np
 
+from agentrl.env.messages import short
 from agentrl.env.tools import marked
 from agentrl.errors import ConfigError, did_you_mean
 from agentrl.plugins.tracebacks import describe_error, traced
@@ -54,7 +55,7 @@ def reward(method: F | None = None, /, *, weight: float = 1.0, scope: Scope = "e
     if scope not in SCOPES:
         raise ConfigError(f"@reward(scope={scope!r}): unknown scope.{did_you_mean(str(scope), SCOPES)}")
     if not is_number(weight):
-        raise ConfigError(f"@reward(weight={weight!r}): a weight is a finite number")
+        raise ConfigError(f"@reward(weight={short(weight)}): a weight is a finite number")
 
     def mark(method: F) -> F:
         if not inspect.isfunction(method):
@@ -103,7 +104,9 @@ def filled(blank: Signal, value: Any, speakers: Sequence[str] = (), keep: bool =
     if blank.scope != "episode" or not (keep or value.scope == "turn"):
         merged = replace(merged, scope=blank.scope, turn=blank.turn)
     found = dict(unusable(merged, speakers, blank.scope))
-    reason = "; ".join(f"Signal.{field} is {getattr(merged, field)!r}; give {what}" for field, what in found.items())
+    reason = "; ".join(
+        f"Signal.{field} is {short(getattr(merged, field))}; give {what}" for field, what in found.items()
+    )
     merged = replace(merged, **{field: getattr(blank, field) for field in found})
     turn = None if merged.turn is None else int(merged.turn)
     merged = replace(merged, weight=float(merged.weight), valid=bool(merged.valid), turn=turn)
@@ -141,11 +144,11 @@ def _is_index(value: Any) -> TypeGuard[int]:
 def counted(signal: Signal, value: Any) -> Signal:
     """Return the signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
-        return invalid(signal, f"returned {value!r}; return a number or a Signal")
+        return invalid(signal, f"returned {short(value)}; return a number or a Signal")
     try:
         number = float(value)
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:  # torch raises RuntimeError
-        return invalid(signal, f"returned {value!r}, which is not a single number: {error}")
+        return invalid(signal, f"returned {short(value)}, which is not a single number: {error}")
     if not math.isfinite(number):
         return invalid(signal, f"the value is {number}")
     if abs(signal.weight * number) > LARGEST:

@@ -1,10 +1,16 @@
-"""Guardian: the parent of an environment's process, which ends what the process leaves."""
+"""Guardian: the parent of an environment's process, which ends what the process leaves.
+
+`python guardian.py DESCRIPTOR COMMAND ...` runs a command under one.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -60,3 +66,26 @@ def _end_as(child: int) -> NoReturn:
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(abs(code))
+
+
+def run(connected: int, command: list[str]) -> NoReturn:
+    """Run a command until it ends or the other side of the descriptor `connected` is closed, as by a killed parent.
+
+    This process ends with the command's exit code, and with it all that the command has started.
+    """
+    guard(connected)
+    threading.Thread(target=_end_with, args=(connected,), daemon=True).start()
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be executed: {error.strerror}")
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _end_with(connected: int) -> NoReturn:
+    os.read(connected, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]), sys.argv[2:])

@@ -16,6 +16,8 @@ SHIM = Path(__file__).with_name("shim")
 IMPORT_S = 120.0
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")
 """Environment variables that belong to our interpreter."""
+TOO_OLD = "Unknown option: -P"
+"""What a Python before 3.11 says to `command`."""
 
 
 def command(python: Path, module: str, *args: str) -> list[str]:
@@ -63,12 +65,14 @@ def check_packages(python: Path) -> None:
     trying = command(python, "agentrl.hosting.process")
     try:
         ran = subprocess.run(
-            trying, env=environment(python), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=IMPORT_S,
-            check=False,
+            trying, env=environment(python), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=IMPORT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"env.python {python} cannot be executed: {error}") from error
-    if ran.stdout.strip() != READY:
+    if TOO_OLD in ran.stderr:
+        raise ConfigError(f"env.python {python}: agentrl needs Python 3.11 or later")
+    if READY not in ran.stdout:
         last = (ran.stderr.strip().splitlines() or [f"it is no Python (exit code {ran.returncode})"])[-1]
         raise ConfigError(f"env.python {python}: {last}")
 

@@ -17,7 +17,7 @@ from agentrl.hosting.guardian import guard
 NEEDED = ("gymnasium>=1.4,<2", "h11>=0.14", "msgspec>=0.19", "numpy>=1.26", "packaging>=23", "pydantic>=2.7,<3",
           "tomlkit>=0.13")  # fmt: skip
 """Packages that agentrl needs in the interpreter of an environment."""
-READY = "ready"
+READY = "agentrl: ready"
 END_S, BLOCKED_S = 30.0, 5.0
 """How long the episodes may take to tear down once the worker is gone, and the event loop to notice it."""
 

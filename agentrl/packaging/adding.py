@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import IO
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 
 from agentrl.config.locking import locked
 from agentrl.config.values import expanded
 from agentrl.env.adapter import ADAPTERS
 from agentrl.env.registry import ENVIRONMENTS
 from agentrl.errors import ConfigError, DeadlineError, UnknownNameError
+from agentrl.hosting import guardian
 from agentrl.packaging.added import PYTHON, RECORD, VENV, Added, Download, Record, Wanted, added, home
 from agentrl.packaging.building import check_package
 from agentrl.packaging.core_wheel import pack_core
@@ -105,7 +105,8 @@ def add(request: Request) -> Added:
     target = request.target
     with _exclusive() as lock:
         _refuse_twice(*target)
-        folder = Path(mkdtemp(prefix=f"{target[0]}-", dir=home()))
+        with _writing(home()):
+            folder = Path(mkdtemp(prefix=f"{target[0]}-", dir=home()))
         try:
             (folder / UNFINISHED).touch()
             return _add(request, folder, lock)
@@ -130,7 +131,8 @@ def remove(name: str) -> Added:
         [item] = found
         if process := _user_of(item):
             raise ConfigError(f"process {process} runs in {item.python}: end it first")
-        (item.folder / RECORD).rename(item.folder / UNFINISHED)
+        with _writing(item.folder):
+            (item.folder / RECORD).rename(item.folder / UNFINISHED)
         shutil.rmtree(item.folder, ignore_errors=True)
     return item
 
@@ -144,8 +146,10 @@ def _is_name_with_version(requirement: str) -> bool:
 
 
 def _refuse_twice(distribution: str, version: str) -> None:
-    same = (item for item in added() if (item.record.distribution, item.record.version) == (distribution, version))
-    if item := next(same, None):
+    """Raise ConfigError if this version, or one that is equal under PEP 440 (0.1 and 0.1.0), is added already."""
+    of_it = (item for item in added() if item.record.distribution == distribution)
+    wanted = canonicalize_version(version)
+    if item := next((item for item in of_it if canonicalize_version(item.record.version) == wanted), None):
         raise ConfigError(f"{_title(item)} is added already, in {item.folder}: agentrl env remove {_title(item)} first")
 
 
@@ -174,25 +178,36 @@ def _met_versions(item: Added, wanted: Wanted) -> Iterator[str]:
 def _exclusive() -> Iterator[IO[str]]:
     """Hold the lock of all added environments, and remove what an interrupted call left."""
     root = home()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {root}: {error.strerror}; set AGENTRL_HOME to another folder") from error
-    with locked(root / "lock", LOCK_S) as lock:
+    with ExitStack() as holding:
+        with _writing(root):
+            root.mkdir(parents=True, exist_ok=True)
+            lock = holding.enter_context(locked(root / "lock", LOCK_S))
         for mark in root.glob(f"*/{UNFINISHED}"):
             shutil.rmtree(mark.parent, ignore_errors=True)
         yield lock
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise ConfigError if the body cannot write to a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror}; set AGENTRL_HOME to another folder") from error
+
+
 def _user_of(item: Added) -> int | None:
     """Return a process whose command begins with an interpreter of this folder."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    root = item.folder.resolve()
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = file.read_bytes().split(b"\0")[0].decode(errors="replace")
-        except OSError:  # it has just ended
+            program = os.fsdecode((process / "cmdline").read_bytes().split(b"\0")[0])
+            if "/" in program and not program.startswith("/"):
+                program = str((process / "cwd").readlink() / program)
+        except OSError:  # it has just ended, or is of another user
             continue
-        if command.startswith(f"{item.folder}/"):
-            return int(file.parent.name)
+        if root in Path(os.path.realpath(Path(program).parent)).parents:
+            return int(process.name)
     return None
 
 
@@ -252,8 +267,9 @@ class Report:
 
 def _add(request: Request, folder: Path, lock: IO[str]) -> Added:
     python = folder / PYTHON
-    _execute([request.python, "-I", "-m", "venv", "--without-pip", str(folder / VENV)], VENV_S, lock)
-    installed = _install(request, python, lock)
+    with TemporaryDirectory(prefix="scratch-", dir=folder) as scratch:
+        _make_venv(request.python, folder / VENV, Path(scratch), lock)
+        installed = _install(request, python, Path(scratch), lock)
     contents = contents_of(python)
     chosen = _announcing(request, installed, contents)
     _refuse_twice(chosen.name, chosen.metadata.version)
@@ -265,18 +281,27 @@ def _add(request: Request, folder: Path, lock: IO[str]) -> Added:
     return Added(folder, record)
 
 
-def _install(request: Request, python: Path, lock: IO[str]) -> tuple[Installation, ...]:
+def _make_venv(python: str, folder: Path, scratch: Path, lock: IO[str]) -> None:
+    try:
+        _execute([python, "-I", "-m", "venv", "--without-pip", str(folder)], VENV_S, scratch, lock)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{python} makes no virtual environment; give the path of a Python 3.11 or later, as in --python "
+            f"VENV/bin/python:\n{error}"
+        ) from error
+
+
+def _install(request: Request, python: Path, scratch: Path, lock: IO[str]) -> tuple[Installation, ...]:
     """Install with this interpreter's pip into another one. Returns what was installed."""
-    with TemporaryDirectory(prefix="agentrl-add-") as scratch:
-        report = Path(scratch) / "report.json"
-        options = ("--quiet", "--no-input", "--no-compile", "--disable-pip-version-check", "--report", str(report))
-        wanted = (str(pack_core(Path(scratch))), _copied(request.requirement, Path(scratch)), *request.beside)
-        command = (sys.executable, "-P", "-m", "pip", "--python", str(python), "install")
-        try:
-            _execute([*command, *options, *request.pip, *wanted], INSTALL_S, lock)
-        except ConfigError as error:
-            raise ConfigError(f"{request.text} cannot be installed:\n{error}\n{OFFLINE}") from error
-        return msgspec.json.decode(report.read_bytes(), type=Report).install
+    report = scratch / "report.json"
+    options = ("--quiet", "--no-input", "--no-compile", "--disable-pip-version-check", "--report", str(report))
+    wanted = (str(pack_core(scratch)), _copied(request.requirement, scratch), *request.beside)
+    command = (sys.executable, "-P", "-m", "pip", "--python", str(python), "install")
+    try:
+        _execute([*command, *options, *request.pip, *wanted], INSTALL_S, scratch, lock)
+    except ConfigError as error:
+        raise ConfigError(f"{request.text} cannot be installed:\n{error}\n{OFFLINE}") from error
+    return msgspec.json.decode(report.read_bytes(), type=Report).install
 
 
 def _copied(requirement: str, scratch: Path) -> str:
@@ -304,24 +329,26 @@ def _announcing(request: Request, installed: Sequence[Installation], contents: C
     return found[0]
 
 
-def _execute(command: Sequence[str], timeout_s: float, lock: IO[str]) -> str:
-    """Run a command, which holds the lock too. Returns its output; raises ConfigError with the end of it if it fails.
+def _execute(command: Sequence[str], timeout_s: float, scratch: Path, lock: IO[str]) -> None:
+    """Run a command with a folder for temporary files. Raises ConfigError with the end of its output if it fails.
 
-    Its processes end with this one's call, whatever ends that.
+    Its processes end with this one's call, whatever ends that, and its guardian holds the lock until they have ended.
     """
     variables = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    connected, ours = os.pipe()
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=variables, start_new_session=True, pass_fds=[lock.fileno()],
+        [sys.executable, "-I", guardian.__file__, str(connected), *command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env=variables | {"TMPDIR": str(scratch)}, start_new_session=True, pass_fds=[connected, lock.fileno()],
     ) as child:  # fmt: skip
         try:
+            os.close(connected)
             said, _ = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise DeadlineError(f"{' '.join(command[:6])} … runs longer than {timeout_s:g} s") from error
         finally:
-            if child.returncode is None:
-                os.killpg(child.pid, signal.SIGKILL)
+            os.close(ours)
+            child.wait()
     if child.returncode:
         end = "\n".join(said.strip().splitlines()[-15:])
         raise ConfigError(end or f"{command[0]} ends with code {child.returncode}")
-    return said

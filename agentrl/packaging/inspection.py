@@ -1,17 +1,19 @@
 """Contents of an interpreter: the environments and schemes that it announces, and the source of one of them.
 
-`python -m agentrl.packaging.inspection [NAME]` prints them as JSON. For another interpreter it is called there, so that
-no code of its packages runs in this one.
+`python -m agentrl.packaging.inspection DESCRIPTOR [NAME]` writes them to the descriptor as JSON. For another
+interpreter it is called there, so that no code of its packages runs in this one.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import msgspec
@@ -105,28 +107,36 @@ def offer_of(kind: Kind[Any], item: Announced) -> Offer:
 
 
 def _asked(python: Path, kind: type[T], *words: str) -> T:
-    """Call this module in another interpreter."""
+    """Call this module in another interpreter. What its packages print is no part of the answer."""
     check_packages(python)
-    asking = command(python, __name__, *words)
-    try:
-        ran = subprocess.run(
-            asking, env=environment(python), capture_output=True, text=True, timeout=INSPECT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"{python} did not load {' '.join(words) or 'its packages'} in {INSPECT_S:g} s") from error
-    if ran.returncode:
+    with TemporaryFile() as file:
+        asking = command(python, __name__, str(file.fileno()), *words)
+        try:
+            ran = subprocess.run(
+                asking, env=environment(python), pass_fds=[file.fileno()], capture_output=True, text=True,
+                errors="replace", timeout=INSPECT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            what = " ".join(words) or "its packages"
+            raise ConfigError(f"{python} did not load {what} in {INSPECT_S:g} s") from error
+        file.seek(0)
+        answer = file.read()
+    if ran.returncode or not answer:
         said = "\n".join(ran.stderr.strip().splitlines()[-15:])
         raise ConfigError(f"in {python}: {said or f'no answer, code {ran.returncode}'}")
-    return msgspec.json.decode(ran.stdout.splitlines()[-1], type=kind)
+    return msgspec.json.decode(answer, type=kind)
 
 
 def main(words: list[str]) -> int:
-    """Print what this interpreter announces, or the source of the environment with this name. Returns 1 if it fails."""
+    """Write what this interpreter announces, or the source of the environment with this name. Returns 1 if it fails."""
+    descriptor, *names = words
     try:
-        print(msgspec.json.encode(_answer(words)).decode())
+        answer = msgspec.json.encode(_answer(names))
     except AgentRLError as error:
         print(error, file=sys.stderr)
         return 1
+    with os.fdopen(int(descriptor), "wb") as file:
+        file.write(answer)
     return 0
 
 

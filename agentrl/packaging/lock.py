@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import tomlkit
 from packaging.utils import canonicalize_name
 
 from agentrl.config.schema import EnvSection
-from agentrl.config.values import plain
+from agentrl.config.values import plain, toml_text
 from agentrl.env.registry import announced
 from agentrl.errors import ConfigError, UnknownNameError
-from agentrl.packaging.added import added
+from agentrl.packaging.added import added, home
 from agentrl.packaging.inspection import inspect
 from agentrl.plugins.files import absolute
 from agentrl.plugins.registry import split_version
@@ -82,14 +82,30 @@ def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
 
 def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
     """Raise ConfigError with everything in which these environments and this interpreter differ from a lock."""
-    lock = _read(path)
-    now = _lock_of(envs)
-    if found := list(_differences(lock, now)):
-        names = dict.fromkeys(each.source.name for each in (*lock.environments, *now.environments))
+    lock, envs = _read(path), tuple(envs)
+    if found := list(_differences(lock, _lock_of(envs))):
         raise ConfigError(
             f"this machine differs from {path}: {'; '.join(found)}. Install what the lock names, or write a new one "
-            f"with `agentrl env lock {shlex.join(names)} --out {shlex.quote(str(path))}`"
+            f"with `{_command(path, lock, envs)}`"
         )
+
+
+def _command(path: Path, lock: Lock, envs: Sequence[EnvSection]) -> str:
+    """Return the command that writes a lock of its environments and these; of one that has options, of that alone."""
+    options = list(_options(envs[0])) if len(envs) == 1 else []
+    names = [env.name for env in envs]
+    if not options:
+        names = [*dict.fromkeys([*(each.source.name for each in lock.environments), *names])]
+    return shlex.join(["agentrl", "env", "lock", *names, *options, "--out", str(path)])
+
+
+def _options(env: EnvSection) -> Iterator[str]:
+    """Yield the options with which `env lock` finds an environment and the files that its keys name."""
+    if env.python and home() not in env.python.parents:
+        yield from ("--env.python", str(env.python))
+    for key, value in env.options.items():
+        if any(files_in({key: value})):
+            yield from (f"--env.{key}", toml_text(plain(value)) if isinstance(value, list | tuple) else str(value))
 
 
 def _all() -> Iterator[EnvSection]:

@@ -216,10 +216,11 @@ def _read_once(path: Path, _size: int, _mtime_ns: int, _ctime_ns: int) -> str:
 
 
 def _is_content(name: str) -> bool:
-    """Return whether a file is neither bytecode nor a record of the installation, which differ between machines."""
+    """Return whether a file is neither bytecode, a record of the installation nor a script: those differ by machine."""
     *folders, file = name.split("/")
     is_record = bool(folders) and folders[0].endswith(".dist-info")
-    return not (file.startswith("__editable__") or file.endswith(".pyc") or is_record or ".." in folders)
+    is_script = name.startswith("../") and name.lstrip("./").startswith("bin/")
+    return not (file.startswith("__editable__") or file.endswith(".pyc") or is_record or is_script)
 
 
 def hash_file(path: Path) -> FileHash:
@@ -251,17 +252,33 @@ def hash_source(path: Path) -> str:
 
 
 def hash_files(path: Path) -> Iterator[FileHash]:
-    """Yield the files in a folder, named by their paths in it, or a single file.
+    """Yield the files in a folder, and in the folders that links in it lead to, by their paths in it; or a single file.
 
-    Bytecode and hidden files are left out.
+    Bytecode and hidden files are left out. Raises ConfigError for what cannot be read.
     """
     if path.is_file():
         yield hash_file(path)
         return
-    for file in sorted(file for file in path.rglob("*") if file.is_file()):
-        name = file.relative_to(path)
-        if not any(part == "__pycache__" or part.startswith(".") for part in name.parts):
-            yield replace(hash_file(file), name=name.as_posix())
+    for file in sorted(_files_below(path)):
+        yield replace(hash_file(file), name=file.relative_to(path).as_posix())
+
+
+def _files_below(folder: Path, *above: Path) -> Iterator[Path]:
+    """Yield the files below a folder, but no folder again below itself; `above` has the real paths of those around."""
+    real = folder.resolve()
+    if real in above or not folder.is_dir():
+        return
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise ConfigError(f"cannot read {folder}: {error.strerror}") from error
+    for entry in entries:
+        if entry.name == "__pycache__" or entry.name.startswith("."):
+            continue
+        if entry.is_file():
+            yield entry
+        else:
+            yield from _files_below(entry, real, *above)
 
 
 def changes(old: RunManifest, new: RunManifest) -> list[str]:

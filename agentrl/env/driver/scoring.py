@@ -12,6 +12,7 @@ import numpy as np
 from agentrl.env.base import Env
 from agentrl.env.context import Episode
 from agentrl.env.driver.user_code import UserCode
+from agentrl.env.messages import short
 from agentrl.env.rewards import Reward, as_signals, failed, filled, invalid, rewards_of
 from agentrl.errors import Caught
 from agentrl.types import Signal
@@ -51,7 +52,7 @@ class Scorer:
         if outcome.error is not None:
             return failed(blank, outcome.error)
         if not isinstance(outcome.value, bool | np.bool_):
-            return invalid(blank, f"returned {outcome.value!r}; return True or False")
+            return invalid(blank, f"returned {short(outcome.value)}; return True or False")
         return replace(blank, value=float(outcome.value))
 
     async def _finished(self, method: Callable[..., Any], blank: Signal, keep: bool = False) -> tuple[Signal, ...]:
@@ -74,7 +75,7 @@ class Scorer:
         if values is NotImplemented:
             return None
         if isinstance(values, str | Mapping) or not isinstance(values, Collection) or len(values) != len(episodes):
-            reason = f"returned {values!r}; return one value for each episode"
+            reason = f"returned {short(values)}; return one value for each episode"
             return (invalid(reward.blank(), reason),) * len(episodes)
         return tuple(filled(reward.blank(), value) for value in values)
 

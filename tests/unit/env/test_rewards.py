@@ -182,6 +182,24 @@ async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
     assert ["KeyError" in row[0].reason for row in rows] == [True, True]
 
 
+async def test_a_number_that_cannot_be_shown_is_an_invalid_reward() -> None:
+    class Huge(Echo):
+        @reward
+        def number(self, ctx: Context) -> float:
+            return 10**5000
+
+        @reward
+        def numbers(self, ctx: Context) -> object:
+            return [10**5000]
+
+    right, *huge = await finish(EnvDriver(Huge()))
+    assert right.value == 1.0
+    assert [(one.value, one.valid) for one in huge] == [(None, False)] * 2
+    assert "returned <int>, which is not a single number" in huge[0].reason
+    weighted = filled(Signal("right", None), Signal("right", 1.0, 10**5000), [""], keep=True)
+    assert (weighted.valid, weighted.reason) == (False, "Signal.weight is <int>; give a finite number")
+
+
 class Name(str):
     """Text of a class of its own."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from agentrl.hosting import guardian
 
 GUARDED = (
     "import os, signal, sys\nfrom agentrl.hosting.guardian import guard\nguard(int(sys.argv[1]))\nsignal.alarm(60)\n"
@@ -45,3 +48,30 @@ def test_a_signal_is_that_of_the_process(number: signal.Signals) -> None:
 
 def test_an_orphan_is_reaped_while_the_process_runs() -> None:
     assert ended(ORPHAN) == 0
+
+
+def test_a_command_ends_with_what_it_started_when_the_other_side_is_closed() -> None:
+    connected, ours = os.pipe()
+    words = [str(connected), "sh", "-c", "setsid sleep 600 & echo started; wait"]
+    command = [sys.executable, "-I", guardian.__file__, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[connected]) as running:
+        os.close(connected)
+        assert running.stdout
+        assert running.stdout.readline() == b"started\n"
+        os.close(ours)
+        assert running.stdout.read() == b""  # nobody holds it any more
+        assert running.wait(60) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "ends", "says"),
+    [("exit 3", 3, ""), ("kill -9 $$", 137, ""), (None, 1, "/none cannot be executed: No such file or directory\n")],
+)
+def test_a_command_ends_with_its_own_code(code: str | None, ends: int, says: str) -> None:
+    connected, ours = os.pipe()
+    words = ["sh", "-c", code] if code else ["/none"]
+    command = [sys.executable, "-I", guardian.__file__, str(connected), *words]
+    ran = subprocess.run(command, pass_fds=[connected], capture_output=True, text=True, timeout=60, check=False)
+    os.close(connected)
+    os.close(ours)
+    assert (ran.returncode, ran.stderr) == (ends, says)

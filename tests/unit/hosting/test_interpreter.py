@@ -23,6 +23,8 @@ from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.testing import tool_call
 from agentrl.errors import AgentRLError, ConfigError, EngineDiedError, EngineError, RoleError
 from agentrl.hosting.environments import environment, inspect_env
+from agentrl.hosting.interpreter import check_packages
+from agentrl.packaging.inspection import inspect
 from agentrl.roles import Casting, Player, RoleLimits, RoleReply
 from agentrl.types import Message, Signal, StopReason, text_of
 from tests.unit.hosting.stages import FILE, Stage, stored
@@ -414,6 +416,35 @@ def test_a_path_that_is_no_interpreter_is_refused(name: str, tmp_path: Path) -> 
     (tmp_path / "bare.txt").touch()
     with pytest.raises(ConfigError, match=r"env\.python .* cannot be executed"):
         inspected(tmp_path / name)
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+def test_an_interpreter_may_print_what_it_likes_when_it_starts(python: Path, tmp_path: Path) -> None:
+    check_packages(script(tmp_path / "python", "printf 'welcome \\377'", "printf '\\377' >&2", f'exec {python} "$@"'))
+
+
+def test_a_python_that_is_too_old_is_said(tmp_path: Path) -> None:
+    old = script(tmp_path / "python", "echo 'Unknown option: -P' >&2", "echo 'Try `python -h' >&2", "exit 2")
+    with pytest.raises(ConfigError, match=r"env\.python \S+: agentrl needs Python 3\.11 or later"):
+        check_packages(old)
+
+
+def test_what_an_environment_prints_is_no_part_of_its_source(python: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import atexit, os\nfrom agentrl.env import Env\n\n"
+        "for output in (1, 2):\n    os.write(output, b'\\xff\\n')\n"
+        "print('loading', end='')\natexit.register(print, 'bye')\n\n"
+        "class Mine(Env):\n"
+        "    def tasks(self, split): return []\n"
+        "    def setup(self, task, ctx): return []\n"
+    )
+    assert [file.name for file in inspect(str(own), python).source.files] == ["own.py"]
 
 
 def test_packages_of_the_other_interpreter_are_used_and_ours_are_not(python: Path, tmp_path: Path) -> None:

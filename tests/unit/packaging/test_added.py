@@ -145,14 +145,19 @@ def test_two_versions_are_added_shown_locked_and_removed(
         add(request_of("ada/maze==0.1", links))
     with pytest.raises(ConfigError, match=r"ada/maze is added as agentrl-env-ada-maze==0.1, agentrl-env-ada-maze==0.2"):
         remove("ada/maze")
-    waiting = [old.python, "-c", "print(flush=True); input()"]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        assert running.stdout
-        running.stdout.readline()
-        with pytest.raises(ConfigError, match=f"process {running.pid} runs in .*: end it first"):
-            remove("ada/maze==0.1")
-        assert running.stdin
-        running.stdin.close()
+    for path, cwd in (
+        (str(old.python), home),
+        (f"{old.folder.name}/venv/bin/python", home),
+        ("./python", old.python.parent),
+    ):
+        waiting = [path, "-c", "print(flush=True); input()"]
+        with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd) as running:
+            assert running.stdout
+            running.stdout.readline()
+            with pytest.raises(ConfigError, match=f"process {running.pid} runs in .*: end it first"):
+                remove("ada/maze==0.1")
+            assert running.stdin
+            running.stdin.close()
     assert main(["env", "remove", "ada/maze==0.1"]) == 0
     assert [item.record.version for item in added()] == ["0.2"]
     assert left(home) == [new.folder.name]
@@ -256,6 +261,30 @@ def test_a_home_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AGENTRL_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="set AGENTRL_HOME to another folder"):
         add(Request("ada/maze"))
+    (tmp_path / "envs" / "lock").mkdir(parents=True)
+    monkeypatch.setenv("AGENTRL_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"cannot write \S+/envs: Is a directory; set AGENTRL_HOME"):
+        add(Request("ada/maze"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(None, "No such file or directory"), ("garbage", "Exec format error"), ("#!/bin/false", "code 1")],
+)
+def test_an_interpreter_that_is_none_is_refused(text: str | None, reason: str, home: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    if text:
+        python.write_text(text)
+        python.chmod(0o755)
+    with pytest.raises(ConfigError, match=rf"(?s){python} makes no virtual environment; .*--python .*{reason}"):
+        add(Request("ada/maze", python=str(python)))
+    assert left(home) == []
+
+
+def test_an_equal_version_is_added_already(home: Path) -> None:
+    write_added(home, "agentrl-env-ada-maze", "0.1", "ada/maze")
+    with pytest.raises(ConfigError, match=r"agentrl-env-ada-maze==0\.1 is added already"):
+        add(Request("ada/maze==0.1.0"))
 
 
 def test_a_folder_that_is_no_package_is_refused_before_it_is_copied(
@@ -286,6 +315,7 @@ def test_two_at_once_take_turns_until_a_deadline(home: Path, monkeypatch: pytest
 @pytest.fixture
 def stuck(tmp_path: Path, home: Path, links: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`agentrl env add` of a package whose build waits."""
+    (tmp_path / "tmp").mkdir()
     entered, gate, source = tmp_path / "entered", tmp_path / "gate", tmp_path / "stuck"
     os.mkfifo(entered)
     os.mkfifo(gate)
@@ -296,7 +326,8 @@ def stuck(tmp_path: Path, home: Path, links: Path) -> Iterator[subprocess.Popen[
         '[project]\nname = "agentrl-env-stuck"\nversion = "1.0"\n'
     )
     words = ["env", "add", str(source), "--no-index", "--find-links", str(links)]
-    with subprocess.Popen([sys.executable, "-m", "agentrl", *words]) as process:
+    variables = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen([sys.executable, "-m", "agentrl", *words], env=variables) as process:
         entered.open().close()
         yield process
         process.kill()
@@ -306,11 +337,17 @@ def stuck(tmp_path: Path, home: Path, links: Path) -> Iterator[subprocess.Popen[
             return
 
 
-def test_an_interrupted_installation_leaves_nothing(stuck: subprocess.Popen[bytes], home: Path) -> None:
+def assert_nothing_waits(gate: Path) -> None:
+    with pytest.raises(OSError, match="No such device"):
+        os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+
+
+def test_an_interrupted_installation_leaves_nothing(stuck: subprocess.Popen[bytes], home: Path, tmp_path: Path) -> None:
     assert len(left(home)) == 1
     stuck.send_signal(signal.SIGTERM)
     assert stuck.wait(60) == 128 + signal.SIGTERM
     assert left(home) == []
+    assert_nothing_waits(tmp_path / "gate")
 
 
 def test_a_killed_one_is_no_environment_and_the_next_command_removes_it(
@@ -320,14 +357,12 @@ def test_a_killed_one_is_no_environment_and_the_next_command_removes_it(
     stuck.wait(60)
     assert len(left(home)) == 1
     assert added() == []
-    monkeypatch.setattr(adding, "LOCK_S", 0.0)
-    with pytest.raises(DeadlineError):  # its pip still runs, and holds the lock
-        remove("stuck")
-    (tmp_path / "gate").open("w").close()
     monkeypatch.setattr(adding, "LOCK_S", 60.0)
     with pytest.raises(UnknownNameError, match="unknown added environment 'stuck'"):
-        remove("stuck")
+        remove("stuck")  # once its pip has ended, which holds the lock
     assert left(home) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert_nothing_waits(tmp_path / "gate")
 
 
 def test_one_that_pip_installed_is_named_with_the_command_that_removes_it(home: Path) -> None:

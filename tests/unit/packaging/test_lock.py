@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from agentrl.cli.main import main
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.schema import Config, EnvSection
 from agentrl.errors import ConfigError
-from agentrl.packaging.lock import check_lock, write_lock
+from agentrl.packaging.lock import Locked, check_lock, write_lock
 from agentrl.packaging.scaffold import PackageName, write_package
+from agentrl.records.manifest import PluginSource
 from agentrl.training.eval_config import is_read
 from agentrl.training.inputs import RunInputs, anchored
 
@@ -128,6 +130,20 @@ def test_the_files_that_keys_name_count(tmp_path: Path, capsys: pytest.CaptureFi
         check_lock(lock, envs(world, rows=str(rows)))
     assert main(["env", "lock", "--env.rows", str(rows)]) == 2
     assert "--env.KEY needs the name of its environment" in capsys.readouterr().err
+
+
+def test_the_command_for_a_new_lock_has_the_options_of_the_environment(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my rows").touch()
+    options = {"rows": [str(tmp_path / "my rows")], "high": 9}
+    locked = Locked(PluginSource("tiny", "", "", ""), ())
+    monkeypatch.setattr("agentrl.packaging.lock._locked", lambda *_: locked)
+    with pytest.raises(ConfigError) as refused:
+        check_lock(lock, envs("tiny", python="/opt/python", **options))
+    _, command, _ = str(refused.value).split("`")
+    keys = ["--env.python", "/opt/python", "--env.rows", f'["{tmp_path / "my rows"}"]']
+    assert shlex.split(command) == ["agentrl", "env", "lock", "tiny", *keys, "--out", str(lock)]
 
 
 def test_a_key_that_does_not_exist_and_a_file_that_does_not_are_refused(

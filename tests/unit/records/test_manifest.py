@@ -92,6 +92,36 @@ def test_bytecode_and_hidden_files_are_no_source(name: str, tmp_path: Path) -> N
     assert manifest.hash_source(tmp_path) == first
 
 
+def test_folders_that_links_lead_to_are_source_and_each_is_read_once_below_itself(tmp_path: Path) -> None:
+    source, rows = tmp_path / "source", tmp_path / "rows"
+    for folder in (source, rows):
+        folder.mkdir()
+    (source / "a.py").touch()
+    (rows / "train.jsonl").touch()
+    (source / "data").symlink_to(rows)
+    (rows / "again").symlink_to(source)
+    (source / "gone").symlink_to(tmp_path / "nowhere")
+    assert [file.name for file in manifest.hash_files(source)] == ["a.py", "data/train.jsonl"]
+
+
+def test_data_that_a_wheel_installs_elsewhere_counts_and_scripts_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, elsewhere = tmp_path / "lib" / "site" / "far_rows-1.0.dist-info", ("share/far/bin/rows", "bin/far")
+    for name in (*elsewhere, "lib/site/far.py", "lib/site/far_rows-1.0.dist-info/METADATA"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Metadata-Version: 2.1\nName: far-rows\nVersion: 1.0\n")
+    (info / "RECORD").write_text(
+        "".join(f"{name},,\n" for name in ("far.py", *(f"../../{name}" for name in elsewhere)))
+    )
+    monkeypatch.syspath_prepend(info.parent)
+    before = manifest.wrapped("far-rows")
+    (tmp_path / "bin/far").write_text("#!/another/python")
+    assert manifest.wrapped("far-rows") == before
+    (tmp_path / "share/far/bin/rows").write_text("another")
+    assert manifest.wrapped("far-rows") != before
+
+
 def made_of(folder: Path) -> manifest.RunManifest:
     files = tuple(manifest.hash_files(folder / "env"))
     env = manifest.PluginSource("x", "", "", manifest.hash_source(folder / "env"), files)
