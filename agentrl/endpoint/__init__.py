@@ -1,6 +1,6 @@
 """The endpoint at which agents call the policy: the APIs of model providers, on the loopback interface."""
 
-from agentrl.endpoint.content import stopped
+from agentrl.endpoint.content import shown
 from agentrl.endpoint.home import Home
 from agentrl.endpoint.model import Model, Responder
 from agentrl.endpoint.server import Endpoint
@@ -23,5 +23,5 @@ __all__ = [
     "key_after",
     "keys_of",
     "refused",
-    "stopped",
+    "shown",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl.endpoint.wire import refused
-from agentrl.types import FunctionCall, ToolCall, ToolSpec, as_arguments, as_unicode, why_unsendable
+from agentrl.types import FunctionCall, Message, ToolCall, ToolSpec, as_arguments, as_unicode, text_of, why_unsendable
 
 TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts with text, and the key of the text."""
@@ -59,10 +59,27 @@ def written(function: FunctionCall) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def stopped(text: str, stop: Sequence[str]) -> tuple[str, str]:
-    """Return the text up to the first of the stop strings, and which it is, "" if it has none."""
-    by = min((one for one in stop if one in text), key=text.find, default="")
-    return (text.partition(by)[0] if by else text), by
+def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
+    """Return a message as an agent receives it, and the stop string before which it ends, "" if none.
+
+    Calls that no client can read are text.
+    """
+    message: Message = {**parsed}
+    text, calls = text_of(parsed), message.pop("tool_calls", ())
+    readable = [call for call in calls if call["function"]["name"] and isinstance(call["function"]["arguments"], dict)]
+    if len(readable) < len(calls):
+        raw = (_raw(**call["function"]) for call in calls if call not in readable)
+        text = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
+    stopped_by = min((one for one in stop if one in text), key=text.find, default="")
+    message["content"] = text.partition(stopped_by)[0] if stopped_by else text
+    if readable:
+        message["tool_calls"] = readable
+    return message, stopped_by
+
+
+def _raw(name: str, arguments: Any) -> str:
+    """Return the text of a call: that which was sampled if it has no name, else the same call as JSON."""
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) if name else str(arguments)
 
 
 def _are_objects(parts: Any) -> bool:

@@ -100,9 +100,9 @@ def adapted(name: str) -> type[Adapter]:
 
 def check_version(name: str, env_class: type[Adapter], wanted: str) -> None:
     """Raise ConfigError unless the version of the first wrapped distribution meets PEP 440 specifiers."""
-    if not env_class.wraps:
+    wrapped = next((each for each in env_class.wraps if not Path(each).is_absolute()), "")
+    if not wrapped:
         raise ConfigError(f"environment {name!r}: {env_class.__name__} wraps no package; leave the version out")
-    wrapped = env_class.wraps[0]
     try:
         found = version(wrapped)
     except PackageNotFoundError as error:

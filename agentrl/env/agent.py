@@ -34,5 +34,5 @@ class AgentEnv(Env):
 
         An exception is an error of the environment, unless the model caused it: then the episode ends as in step mode,
         with max_tokens, max_turns or context_overflow (scored), or with the error of the engine. The model has caused
-        an error that follows a call that a limit refused, or an answer that one cut.
+        an error that follows a call that a limit of the run refused, or an answer that one cut.
         """

@@ -76,12 +76,11 @@ def checked_messages(value: Any, name: str) -> list[Message]:
     return [_with_plain_text(message) for message in value]
 
 
-def _with_plain_text(value: Any) -> Any:
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, dict):
-        return {_with_plain_text(key): _with_plain_text(item) for key, item in value.items()}
-    return [_with_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
+def _with_plain_text(part: dict[str, Any]) -> Any:
+    plain = {key: str.__str__(value) if isinstance(value, str) else value for key, value in part.items()}
+    if isinstance(parts := plain.get("content"), list):
+        plain["content"] = [_with_plain_text(one) for one in parts]
+    return plain
 
 
 def short(value: Any) -> str:

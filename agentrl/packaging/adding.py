@@ -202,8 +202,9 @@ def _user_of(item: Added) -> int | None:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             program = os.fsdecode((process / "cmdline").read_bytes().split(b"\0")[0])
-            if "/" in program and not program.startswith("/"):
-                program = str((process / "cwd").readlink() / program)
+            if "/" not in program:  # a thread of the kernel, or a command that was found by its name
+                continue
+            program = str((process / "cwd").readlink() / program)
         except OSError:  # it has just ended, or is of another user
             continue
         if root in Path(os.path.realpath(Path(program).parent)).parents:

@@ -180,10 +180,10 @@ def source_path(name: str, plugin: type | FunctionType) -> Path:
 def wrapped(distribution: str) -> Wrapped:
     """Return the version of a distribution, and one sha256 for the names and bytes of its installed files.
 
-    A folder has no version.
+    A folder or a file has no version, and is named without the path to it, which differs between machines.
     """
-    if (folder := Path(distribution)).is_absolute():
-        return Wrapped(distribution, "", hash_source(folder))
+    if (path := Path(distribution)).is_absolute():
+        return Wrapped(f"{path.name}/" if path.is_dir() else path.name, "", hash_source(path))
     version, whole = _version(distribution), hashlib.sha256()
     if not version:
         return Wrapped(distribution, "", "")
@@ -265,8 +265,7 @@ def hash_files(path: Path) -> Iterator[FileHash]:
 
 def _files_below(folder: Path, *above: Path) -> Iterator[Path]:
     """Yield the files below a folder, but no folder again below itself; `above` has the real paths of those around."""
-    real = folder.resolve()
-    if real in above or not folder.is_dir():
+    if not folder.is_dir() or (real := folder.resolve()) in above:
         return
     try:
         entries = list(folder.iterdir())

@@ -89,7 +89,8 @@ class Role:
         asked = [Message(role="user", content=messages)] if isinstance(messages, str) else list(messages)
         replies: list[RoleReply] = []
         for _ in range(self._limits.retries + 1):
-            replies.append(reply := await self._home.run(self._answered(Ask(tuple(asked)))))
+            reply, _ = await self._home.run(self._answered(Ask(tuple(asked))))
+            replies.append(reply)
             text = text_of(reply.message)
             is_empty = not text.strip()
             if reply.is_cut and (is_empty or read is not None):
@@ -127,31 +128,33 @@ class Role:
 
     async def answer(self, ask: Ask) -> RoleReply:
         """Return the reply to one call. Raises RoleError beyond the calls that an episode may make."""
-        reply = await self._home.run(self._answered(ask))
+        reply, number = await self._home.run(self._answered(ask))
         await self._home.run(self._keep([reply]))
-        return replace(reply, message=self._with_ids(reply.message))
+        return replace(reply, message=_with_ids(reply.message, f"{self.name}/{number}"))
 
-    def _with_ids(self, message: Message) -> Message:
-        """Return the message with an id for each call that has none: nine characters, as Mistral's templates take."""
-        calls = [*message.get("tool_calls", ())]
-        for n, call in enumerate(calls):
-            if not call.get("id"):
-                name = f"{self.name}/{self.use.calls}/{n}"
-                calls[n] = {**call, "id": blake2b(name.encode()).hexdigest()[:9]}
-        return {**message, "tool_calls": calls} if calls else message
-
-    async def _answered(self, ask: Ask) -> RoleReply:
+    async def _answered(self, ask: Ask) -> tuple[RoleReply, int]:
+        """Return the reply to a call, and the number of the call."""
         if self.use.calls >= self._limits.max_calls:
             raise RoleError(
                 f"the role {self.name} was asked {self.use.calls} times in one episode, which is the limit: raise "
                 f"roles.{self.name}.max_calls if that is meant"
             )
-        self.use = replace(self.use, calls=self.use.calls + 1)
+        number = self.use.calls + 1
+        self.use = replace(self.use, calls=number)
         reply = await self._player.answer(ask, self._random.getrandbits(31))
         self.use = self.use.and_reply(reply.prompt_tokens, reply.completion_tokens, is_cached=reply.is_cached)
-        return reply
+        return reply, number
 
     async def _keep(self, replies: Sequence[RoleReply]) -> None:
         for reply in replies:
             if reply.key:
                 await self._player.keep(reply)
+
+
+def _with_ids(message: Message, name: str) -> Message:
+    """Return the message with an id for each call that has none: nine characters, as Mistral's templates take."""
+    calls = [*message.get("tool_calls", ())]
+    for n, call in enumerate(calls):
+        if not call.get("id"):
+            calls[n] = {**call, "id": blake2b(f"{name}/{n}".encode()).hexdigest()[:9]}
+    return {**message, "tool_calls": calls} if calls else message

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentrl.endpoint import Ask
+from agentrl.endpoint import Ask, shown
 from agentrl.errors import DeadlineError, RoleError, catch
 from agentrl.roles import Player, RoleReply
 from agentrl.roles.spec import RoleSpec
 from agentrl.rollout.boundary import described
 from agentrl.rollout.episode import Sampler, sampled
 from agentrl.rollout.renderer import Renderer
-from agentrl.rollout.session import shown
 from agentrl.types import Prompt, Sampling
 
 

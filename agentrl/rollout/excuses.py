@@ -1,4 +1,4 @@
-"""Refused calls and cut answers of an episode's agent: an agent that raises because of one is not at fault."""
+"""Refused calls of an episode's agent: an agent that raises because of one is not at fault."""
 
 from __future__ import annotations
 
@@ -27,22 +27,17 @@ HANDLING = "During handling of the above exception, another exception occurred:"
 
 @dataclass(slots=True)
 class Excuses:
-    """Why calls were refused or answers cut: limits of the episode, and roles that failed."""
+    """Why calls were refused: limits of the episode, and roles that failed."""
 
     last: Excuse | None = None
-    """That of the last call that was refused or cut, if none has succeeded since."""
+    """That of the last refused call, if no call has succeeded since."""
     _by_text: dict[str, Excuse] = field(default_factory=dict)
 
     def add(self, error: RequestError, excuse: Excuse) -> None:
         """Note why a call is refused, and the error that its client gets."""
         text = str(error)
         self._by_text.pop(text, None)  # the last one is that of the last call
-        self._by_text[text] = excuse
-        self.note(excuse)
-
-    def note(self, excuse: Excuse) -> None:
-        """Note why the answer to the last call is not whole. Clients say so in words of their own."""
-        self.last = excuse
+        self.last = self._by_text[text] = excuse
 
     def drop(self, excuse: Excuse | None) -> None:
         """Forget the last one before a call that has succeeded, unless another call has been refused since."""

@@ -57,19 +57,20 @@ class FamilyRenderer:
     def _parsed(self, prompt: TokenIds, sampled: TokenIds, tools: Sequence[ToolSpec], turn: int) -> Message:
         parsed = self._renderer.parse_response(list(sampled), tools=_schemas(tools), prompt_ids=list(prompt))
         if not tools and parsed.tool_calls:
-            return assistant(self._with_calls(parsed, sampled), parsed.reasoning_content)
+            return assistant(self._with_calls(parsed, prompt, sampled), parsed.reasoning_content)
         calls = [(call.id or call_id(turn, n), _call(call)) for n, call in enumerate(parsed.tool_calls or ())]
         return assistant(parsed.content, parsed.reasoning_content, calls)
 
-    def _with_calls(self, parsed: Any, sampled: TokenIds) -> str:
+    def _with_calls(self, parsed: Any, prompt: TokenIds, sampled: TokenIds) -> str:
         """Return the content as it was sampled, with what looks like calls where there are no tools."""
         span = parsed.tool_calls[0].token_span
         if span is None:
             return "\n".join([parsed.content, *(call.raw for call in parsed.tool_calls)]).strip()
-        stops = (n for n, token in enumerate(sampled) if token in self.stop_token_ids)
-        end = next(stops, len(sampled))
-        before, calls = (self.tokenizer.decode(list(part)) for part in (sampled[: span[0]], sampled[span[0] : end]))
-        return f"{parsed.content}{before[len(before.rstrip()) :] if parsed.content else ''}{calls}"
+        before = list(sampled[: span[0]])
+        end = next((n for n, token in enumerate(sampled) if token in self.stop_token_ids), len(sampled))
+        content = self._renderer.parse_response(before, tools=None, prompt_ids=list(prompt)).content
+        text, calls = self.tokenizer.decode(before), self.tokenizer.decode(list(sampled[span[0] : end]))
+        return f"{content}{text[len(text.rstrip()) :] if content else ''}{calls}"
 
 
 class TemplateRenderer:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused, stopped
+from agentrl.endpoint import Answer, Ask, Key, Responder, key_after, keys_of, refused, shown
 from agentrl.env.driver.threads import Threads
 from agentrl.errors import EngineError, EnvError, RoleError, acatch, catch
 from agentrl.roles import Asked, relayed
@@ -119,7 +119,10 @@ class Session(Responder):
         self._receivers: Counter[str] = Counter()
         self._recording = asyncio.Lock()
         self._failing = asyncio.Event()
-        self._last: Call | None = None
+        self._cut: StopReason | None = None
+        """The limit of the run that cut the last answer, if one did."""
+        self._has_gone_on = False
+        """A role has answered since."""
         self._outside: set[int] = set()  # what the policy has sampled and its tokenizer lacks
         self._sampled = self._turns = 0
         self._is_over = False
@@ -138,6 +141,7 @@ class Session(Responder):
         try:
             await asyncio.wait({agent, failing}, return_when=asyncio.FIRST_COMPLETED)
             self._is_over = True
+            cut = None if self._has_gone_on else self._cut  # an answer that comes later is none that the agent has read
             if self._deliveries:
                 await asyncio.wait(self._deliveries.values())
         finally:
@@ -147,8 +151,8 @@ class Session(Responder):
             return None
         error = agent.exception()
         if error is None:
-            return Ending(self._stop_reason())
-        excuse = self._excuses.of(error)
+            return Ending(self._cut or StopReason.AGENT_DONE)
+        excuse = self._excuses.of(error) or (Refusal(cut) if cut else None)
         if not isinstance(error, EnvError) or excuse is None:
             raise error
         if isinstance(excuse, RoleError):
@@ -193,6 +197,7 @@ class Session(Responder):
         except EngineError as error:
             raise self._failed(error) from error
         self._excuses.drop(excuse)
+        self._has_gone_on = True
         return answer
 
     def _failed(self, error: Exception) -> RequestError:
@@ -231,11 +236,9 @@ class Session(Responder):
 
     async def _taken(self, call: Call) -> None:
         new, parent = self._record(call)
-        self._last = call
-        if call.answer.is_cut:
-            self._excuses.note(Refusal(_limit_of(call)))
         self._turns += 1
         await self._take(new, call.answer.message, call.ask.agent, parent)
+        self._cut, self._has_gone_on = self._limit_that_cut(call), False
 
     async def generate(self, ids: Sequence[int], max_tokens: int | None = None, stop: Sequence[str] = ()) -> Completion:
         """Sample a continuation, and record it at once; see `Tokens.generate`."""
@@ -380,21 +383,14 @@ class Session(Responder):
             reason = f"the prompt has the id {min(outside)}: the tokenizer has ids from 0 to {size - 1}"
             raise refused("invalid_request_error", reason)
 
-    def _stop_reason(self) -> StopReason:
-        """Return why the episode ended: the agent's end, or an answer that the limits of the episode cut."""
-        last = self._last
-        if last is None or not last.answer.is_cut or self._is_own_limit(last):
-            return StopReason.AGENT_DONE
-        return _limit_of(last)
-
-    def _is_own_limit(self, call: Call) -> bool:
+    def _limit_that_cut(self, call: Call) -> StopReason | None:
+        """Return the limit of the run that cut an answer; None for a whole one, and for a limit of the agent's own."""
+        if not call.answer.is_cut:
+            return None
+        if call.is_cut_by_context:
+            return StopReason.CONTEXT_OVERFLOW
         own = call.ask.max_tokens
-        return not call.is_cut_by_context and own is not None and own < self._budget.tokens
-
-
-def _limit_of(cut: Call) -> StopReason:
-    """Return the limit that cut an answer."""
-    return StopReason.CONTEXT_OVERFLOW if cut.is_cut_by_context else StopReason.MAX_TOKENS
+        return None if own is not None and own < self._budget.tokens else StopReason.MAX_TOKENS
 
 
 def _whole(number: Any, what: str) -> int:
@@ -424,28 +420,6 @@ def _meant(nodes: Sequence[Node], answer: Message) -> Node:
 
 
 OVERLONG = "This model's maximum context length is {} tokens: the messages must have fewer"
-
-
-def shown(parsed: Message, stop: Sequence[str]) -> tuple[Message, str]:
-    """Return a message as an agent receives it, and the stop string before which it ends, "" if none.
-
-    Calls that no client can read are text.
-    """
-    message: Message = {**parsed}
-    text, calls = text_of(parsed), message.pop("tool_calls", ())
-    readable = [call for call in calls if call["function"]["name"] and isinstance(call["function"]["arguments"], dict)]
-    if len(readable) < len(calls):
-        raw = (_raw(**call["function"]) for call in calls if call not in readable)
-        text = "\n".join([text, *(f"<tool_call>{one}</tool_call>" for one in raw)]).strip()
-    message["content"], stopped_by = stopped(text, stop)
-    if readable:
-        message["tool_calls"] = readable
-    return message, stopped_by
-
-
-def _raw(name: str, arguments: Any) -> str:
-    """Return the text of a call: that which was sampled if it has no name, else the same call as JSON."""
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) if name else str(arguments)
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

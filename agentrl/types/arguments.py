@@ -26,7 +26,7 @@ def as_arguments(given: dict[str, Any] | str) -> dict[str, Any] | str:
 def readable_arguments(given: dict[str, Any] | str) -> dict[str, Any]:
     """Return arguments as an object, which every template and service takes; text that is none is its only entry."""
     read = as_arguments(given)
-    return {"unreadable": read} if isinstance(read, str) else read
+    return read if isinstance(read, dict) else {"unreadable": read}
 
 
 def why_unsendable(value: Any) -> str:

@@ -54,10 +54,7 @@ def _plain(value: Any, depth: int) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {
-            _utf8(key if isinstance(key, str) else as_text(key, str)): plain(item, depth + 1)
-            for key, item in value.items()
-        }
+        return {_key(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     return _utf8(repr(value))

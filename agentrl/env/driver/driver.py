@@ -133,7 +133,7 @@ class EnvDriver:
         env = self.env
         vars(env)["ctx"] = ctx = Context.begin(task, seed, member, deadline_s)
         self._cast.begin(f"{seed}/{task.split}/{task.index}/{member}")
-        self._toolbox, self._is_open = Toolbox(env, self._code, self._cast.patience_s), True
+        self._toolbox, self._is_open = Toolbox(env, self._code), True
         ctx.tools = self._toolbox.tools
         await self._toolbox.fill()
         self._is_set_up = True
@@ -223,8 +223,9 @@ class EnvDriver:
     async def _step_agent(self, call: Pending, turn: Message) -> StepResult:
         """Answer the agent's call and run the agent to its next one."""
         assert self._stepping is not None, "the agent runs"
-        signals = await self.take((), turn, call.ask.agent)
-        self._call = following = await self._stepping.reply(call, turn)
+        answer = self._stepping.answer_of(turn, call.ask)
+        signals = await self.take((), answer.message, call.ask.agent)
+        self._call = following = await self._stepping.reply(call, answer)
         new = following.new if following else ()
         self.env.ctx.messages += new
         return StepResult(new, following is None, signals)

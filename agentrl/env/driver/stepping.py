@@ -22,7 +22,7 @@ from agentrl.endpoint import (
     Tokens,
     key_after,
     keys_of,
-    stopped,
+    shown,
 )
 from agentrl.roles import Role, relayed
 from agentrl.types import (
@@ -77,9 +77,8 @@ class Stepping(Responder):
         self._agent.add_done_callback(lambda agent: agent.cancelled() or agent.exception())  # known, even if unread
         return await self._next()
 
-    async def reply(self, call: Pending, message: Message) -> Pending | None:
+    async def reply(self, call: Pending, answer: Answer) -> Pending | None:
         """Answer a call; return the agent's next one, None when it has ended. Raises what the agent raised."""
-        answer = self._answer(message, call.ask)
         self._known.add(key_after(call.key, answer.message))
         call.answer.set_result(answer)
         return await self._next()
@@ -136,16 +135,15 @@ class Stepping(Responder):
         await self._calls.put(call)
         return await call.answer
 
-    def _answer(self, message: Message, ask: Ask) -> Answer:
-        """Return a turn as the agent receives it: up to a stop string, and with calls as a model's are.
+    def answer_of(self, turn: Message, ask: Ask) -> Answer:
+        """Return a turn as the agent and the rewards read it, as if a model had sampled it.
 
         Policies written by hand may leave out the id of a call, and write its arguments as text.
         """
-        text, stopped_by = stopped(text_of(message), ask.stop)
-        shown = Message({**message, "content": text})
-        if calls := message.get("tool_calls"):
-            shown["tool_calls"] = [self._call(call) for call in calls]
-        return Answer(shown, stopped_by=stopped_by)
+        if calls := turn.get("tool_calls"):
+            turn = {**turn, "tool_calls": [self._call(call) for call in calls]}
+        message, stopped_by = shown(turn, ask.stop)
+        return Answer(message, stopped_by=stopped_by)
 
     def _call(self, call: ToolCall) -> ToolCall:
         function = call["function"]

@@ -30,10 +30,9 @@ MAX_ERROR_CHARS = 2000
 class Toolbox:
     """The tools that one episode offers the model; toolsets are opened in order and closed newest first."""
 
-    def __init__(self, env: Env, code: UserCode, patience_s: float = 0.0) -> None:
-        """`patience_s` is what a call may take beyond its limit, because it waits for a role."""
+    def __init__(self, env: Env, code: UserCode) -> None:
         self.tools: dict[str, Tool] = {}
-        self._env, self._code, self._patience_s = env, code, patience_s
+        self._env, self._code = env, code
         self._open = AsyncExitStack()
 
     async def fill(self) -> None:
@@ -77,7 +76,7 @@ class Toolbox:
         return tool_message(call, answer_text(outcome, tool))
 
     async def _run(self, tool: Tool, arguments: dict[str, Any]) -> Caught:
-        name, limit_s = tool.spec["name"], self._env.limits.tool_timeout_s + self._patience_s
+        name, limit_s = tool.spec["name"], self._env.limits.tool_timeout_s
         outcome = await self._code.attempt(partial(tool.run, **arguments), timeout_s=limit_s, name=name)
         failure = infrastructure(outcome, tool)
         if failure is None or tool.blame is None:

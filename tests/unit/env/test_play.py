@@ -77,7 +77,8 @@ def test_an_agent_gets_a_turn_as_a_model_would_give_it() -> None:
         @reward
         def one(self, ctx: Context) -> float:
             ((call,), text) = ctx.result["tool_calls"], ctx.result["content"]
-            return float((call["function"]["arguments"], text, bool(call["id"])) == ('{"n": 2}', "I add. ", True))
+            assert (ctx.turns[0].text, ctx.turns[0].message["tool_calls"][0]["id"]) == (text, call["id"])
+            return float((call["function"]["arguments"], text) == ('{"n": 2}', "I add. "))
 
     call: Any = {"function": {"name": "add", "arguments": '{"n": 2}'}}
     turn = Message(role="assistant", content="I add. Result: 4", tool_calls=[call])

@@ -27,14 +27,13 @@ from agentrl.env import (
     reward,
     role,
     text_of,
-    tool,
     verdict,
 )
 from agentrl.env.driver.threads import THREADS
 from agentrl.env.roles import roles_of
 from agentrl.env.testing import check_environment, rehearse
 from agentrl.errors import ConfigError, EnvError, RoleError
-from agentrl.roles import Casting, Player, Role, RoleLimits, RoleReply
+from agentrl.roles import Player, Role, RoleLimits, RoleReply
 
 
 class Support(Env):
@@ -187,38 +186,20 @@ def test_a_role_that_could_not_be_played_is_refused(body: str, fault: str) -> No
         exec(f"class Mine(Support):\n    {body}", {"__name__": "mine", "Support": Support, "role": role})  # noqa: S102
 
 
-async def test_a_tool_may_wait_for_a_role() -> None:
-    class Slow(Player):
-        async def answer(self, ask: Ask, seed: int) -> RoleReply:
-            await asyncio.sleep(0.2)
-            return RoleReply(Message(role="assistant", content="yes"))
-
-    class Asks(Support):
-        limits = Limits(max_turns=3, tool_timeout_s=0.05)
-
-        @tool
-        async def ask_judge(self) -> str:
-            """Ask the judge."""
-            return await self.judge.ask("?")
-
-    driver = EnvDriver(Asks(), castings={"judge": Casting(Slow(), timeout_s=20)})
-    await driver.reset(Task("t", 0))
-    call: Any = {"id": "1", "function": {"name": "ask_judge", "arguments": {}}}
-    result = await driver.step(Message(role="assistant", content="", tool_calls=[call]))
-    assert text_of(result.messages[0]) == "yes"
-    await driver.close()
-
-
 async def test_calls_of_a_role_have_ids_of_their_own() -> None:
+    together = asyncio.Barrier(2)
+
     class Caller(Player):
         async def answer(self, ask: Ask, seed: int) -> RoleReply:
+            await together.wait()
             function: Any = {"name": "add", "arguments": "{}"}
             calls: list[Any] = [{"function": function}, {"id": "mine", "function": function}]
             return RoleReply(Message(role="assistant", content="", tool_calls=calls))
 
     judge = Role("judge", Caller(), RoleLimits(), "seed")
-    ids = [call["id"] for _ in range(2) for call in (await judge.answer(Ask(()))).message["tool_calls"]]
-    assert (ids[1], ids[3], len({ids[0], ids[2]}), len(ids[0])) == ("mine", "mine", 2, 9)
+    replies = await asyncio.gather(*(judge.answer(Ask(())) for _ in range(2)))
+    (one, mine), (other, again) = ([call["id"] for call in reply.message["tool_calls"]] for reply in replies)
+    assert (mine, again, one == other, len(one)) == ("mine", "mine", False, 9)
 
 
 def test_an_attribute_may_not_hide_a_role() -> None:

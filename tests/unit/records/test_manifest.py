@@ -101,7 +101,19 @@ def test_folders_that_links_lead_to_are_source_and_each_is_read_once_below_itsel
     (source / "data").symlink_to(rows)
     (rows / "again").symlink_to(source)
     (source / "gone").symlink_to(tmp_path / "nowhere")
+    (source / "self").symlink_to(source / "self")
     assert [file.name for file in manifest.hash_files(source)] == ["a.py", "data/train.jsonl"]
+
+
+def test_a_wrapped_folder_or_file_is_named_without_its_place(tmp_path: Path) -> None:
+    for home in ("one", "two"):
+        (tmp_path / home / "games").mkdir(parents=True)
+        (tmp_path / home / "loose.py").write_text("x = 1\n")
+    one, two = (
+        [manifest.wrapped(str(tmp_path / home / name)) for name in ("games", "loose.py")] for home in ("one", "two")
+    )
+    assert one == two
+    assert [each.distribution for each in one] == ["games/", "loose.py"]
 
 
 def test_data_that_a_wheel_installs_elsewhere_counts_and_scripts_do_not(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from transformers import AutoTokenizer
 from agentrl.config.embedded import EMBEDDED, cache_folder
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.byte_renderer import ByteRenderer
+from agentrl.rollout.formatting import readable
 from agentrl.rollout.model_renderers import FamilyRenderer, TemplateRenderer
 from agentrl.rollout.renderer import load_renderer
 from agentrl.types import Message, ToolSpec
@@ -179,6 +181,27 @@ def test_a_known_family_that_would_drop_sampled_tokens_is_not_followed() -> None
     sampled = encode(made, '<tool_call>{"name": "add", "arguments": {}}</tool_call><|im_end|>and on')
     result: Message = {"role": "tool", "content": "3", "tool_call_id": "call00000", "name": "add"}
     assert renderer.extend(prompt, sampled, renderer.parse(prompt, sampled, [TOOL]), [result], [TOOL]) is None
+
+
+def test_text_behind_what_looks_like_a_call_is_kept_once_by_every_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = qwen3_tokenizer()
+    renderer = load_renderer(made)
+    read = renderer._renderer.parse_response
+
+    def all_but_calls(ids: list[int], **options: Any) -> Any:  # as the parsers of Gemma and gpt-oss return the content
+        parsed = read(ids, **options)
+        return replace(parsed, content=f"{parsed.content} Then.") if parsed.tool_calls else parsed
+
+    monkeypatch.setattr(renderer._renderer, "parse_response", all_but_calls)
+    said = 'I add. <tool_call>\n{"name": "add", "arguments": {}}\n</tool_call> Then.'
+    assert renderer.parse(renderer.first([user("1+2?")]), encode(made, f"{said}<|im_end|>"))["content"] == said
+
+
+@pytest.mark.parametrize("arguments", [[1, 2], 5, "no"])
+def test_arguments_that_are_no_object_become_one_for_templates(arguments: Any) -> None:
+    call: Any = {"function": {"name": "add", "arguments": arguments}}
+    message = Message(role="assistant", content="", tool_calls=[call])
+    assert readable(message)["tool_calls"][0]["function"]["arguments"] == {"unreadable": arguments}
 
 
 MALFORMED = [

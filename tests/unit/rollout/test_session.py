@@ -15,13 +15,12 @@ import httpx
 import pytest
 import re2
 
-from agentrl.endpoint import Ask
+from agentrl.endpoint import Ask, shown
 from agentrl.engine.scripted import Delay, ScriptedEngine
 from agentrl.env import Context, Model, reward
 from agentrl.rollout import session
 from agentrl.rollout.episode import EpisodeRunner
 from agentrl.rollout.model_renderers import TemplateRenderer
-from agentrl.rollout.session import shown
 from agentrl.serving import RequestError
 from agentrl.types import Completion, Message, StopReason, TokenIds, ToolSpec, Trajectory, text_of
 from tests.unit.rollout.agents import ADD, CALL, TOOLED, Client, Played, play, user
@@ -179,19 +178,17 @@ class CutError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("limits", "asked", "reason"),
+    ("limits", "reason"),
     [
-        ({"max_tokens": 3}, None, StopReason.MAX_TOKENS),
-        ({"max_tokens": 100}, 3, StopReason.MAX_TOKENS),
-        ({"max_tokens": 100, "context": 64}, None, StopReason.CONTEXT_OVERFLOW),
+        ({"max_tokens": 3}, StopReason.MAX_TOKENS),
+        ({"max_tokens": 100, "context": 64}, StopReason.CONTEXT_OVERFLOW),
     ],
-    ids=["the run's limit", "the agent's own", "the context"],
 )
 async def test_an_answer_that_was_cut_excuses_the_error_that_it_causes(
-    limits: dict[str, int], asked: int | None, reason: StopReason
+    limits: dict[str, int], reason: StopReason
 ) -> None:
     async def agent(client: Client) -> None:
-        await client.ask(user("Hi"), max_tokens=asked)
+        await client.ask(user("Hi"))
         raise CutError
 
     trajectory, heard = await play(agent, ["a long answer " * 20], **limits)
@@ -200,13 +197,38 @@ async def test_an_answer_that_was_cut_excuses_the_error_that_it_causes(
     check_law_1(trajectory, heard.calls)
 
 
+async def test_a_limit_of_the_agents_own_excuses_no_failure() -> None:
+    async def agent(client: Client) -> None:
+        await client.ask(user("yes or no?"), max_tokens=1)
+        raise ConnectionError("my database is down")
+
+    trajectory, _ = await play(agent, ["a long answer"], max_tokens=100)
+    assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
+
+
+async def test_an_answer_that_was_cut_and_not_read_excuses_no_failure() -> None:
+    base = slow(1)
+
+    async def agent(client: Client) -> None:
+        await client.ask(user("Hi"))
+        late = asyncio.create_task(client.model.ask("Go on."))
+        late.add_done_callback(lambda task: task.exception())
+        await base.scoring.wait()
+        asyncio.get_running_loop().call_later(0.2, base.release.set)  # once the agent has ended
+        assert not late.done()
+        raise ConnectionError("my database is down")
+
+    trajectory, _ = await play(agent, ["so", "a long answer " * 20], base=base, max_tokens=30)
+    assert (trajectory.turns, trajectory.stop_reason) == (2, StopReason.ENV_ERROR)
+
+
 async def test_an_answer_that_was_cut_excuses_no_failure_after_a_whole_one() -> None:
     async def agent(client: Client) -> None:
-        await client.ask(user("Hi"), max_tokens=3)
+        await client.ask(user("Hi"))
         await client.ask(user("Hi again"))
         raise ConnectionError("my database is down")
 
-    trajectory, _ = await play(agent, ["a long answer", "so"], max_tokens=100)
+    trajectory, _ = await play(agent, ["a long answer", "so"], max_tokens=4)
     assert (trajectory.stop_reason, trajectory.is_valid) == (StopReason.ENV_ERROR, False)
 
 
