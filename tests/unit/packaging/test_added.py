@@ -11,6 +11,7 @@ import subprocess
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
@@ -158,7 +159,8 @@ def test_two_versions_are_added_shown_locked_and_removed(
                 remove("ada/maze==0.1")
             assert running.stdin
             running.stdin.close()
-    assert main(["env", "remove", "ada/maze==0.1"]) == 0
+    with chdir(old.python.parent):  # where programs without a folder seem to be
+        assert main(["env", "remove", "ada/maze==0.1"]) == 0
     assert [item.record.version for item in added()] == ["0.2"]
     assert left(home) == [new.folder.name]
 
