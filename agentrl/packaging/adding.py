@@ -207,7 +207,8 @@ def _user_of(item: Added) -> int | None:
             program = str((process / "cwd").readlink() / program)
         except OSError:  # it has just ended, or is of another user
             continue
-        if root in Path(os.path.realpath(Path(program).parent)).parents:
+        is_there = Path(program).exists()  # unless the process has gone to another folder since
+        if is_there and root in Path(os.path.realpath(Path(program).parent)).parents:
             return int(process.name)
     return None
 
