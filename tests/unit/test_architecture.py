@@ -120,7 +120,7 @@ PLANTED = [
     ("agentrl/learner/a.py", "from agentrl import cluster", "agentrl.learner imports agentrl.cluster"),
     ("agentrl/learner/a.py", "from ..training import loop", "agentrl.learner imports agentrl.training"),
     ("agentrl/weights/__init__.py", "from ..algorithms import base", "agentrl.weights imports agentrl.algorithms"),
-    ("agentrl/types/a.py", "def f() -> None:\n    import agentrl.errors", "agentrl.types imports agentrl.errors"),
+    ("agentrl/types/a.py", "def f() -> None:\n    import agentrl.config", "agentrl.types imports agentrl.config"),
     ("agentrl/env/a.py", "from agentrl.records.store import X", "agentrl.env imports agentrl.records"),
     ("agentrl/env/a.py", "import agentrl_sandbox", "agentrl.env imports agentrl_sandbox"),
     ("agentrl/env/a.py", "import importlib\nimportlib.import_module('agentrl.cli')", "agentrl.env imports agentrl.cli"),
