@@ -12,9 +12,9 @@ from agentrl.endpoint.conversations import Conversations
 from agentrl.endpoint.wire import POLICY, Answer, Ask, refused
 from agentrl.serving import RequestError, Response
 
-MASKED = "a mask would sample from another distribution than the policy that is trained"
 FORMS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 """Keys of OpenAI and of vLLM, at any of the APIs, that force the form of an answer."""
+MASKED = "a mask would sample from another distribution than the policy that is trained"
 FREE = "a role takes messages, and no form of its answer"
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from itertools import chain
 from pathlib import Path
-from types import ModuleType, new_class
+from types import new_class
 from typing import ClassVar, Self, cast
 
 from agentrl.env.base import Env
@@ -19,12 +19,12 @@ from agentrl.plugins.kind import BOUND_NAME, Kind
 SCHEME = re.compile(r"([a-z][a-z0-9_+-]+):(.*)")
 
 
-def wraps_of(module: ModuleType) -> tuple[str, ...]:
-    """Return what `wraps` needs for an imported module: the distributions that contain it.
+def wraps_of(module: str) -> tuple[str, ...]:
+    """Return what `wraps` needs for an imported module by its name: the distributions that contain it.
 
     Where none has its files, as with an editable installation, its folder or file comes after them.
     """
-    top = module.__name__.partition(".")[0]
+    top = module.partition(".")[0]
     names = tuple(packages_distributions().get(top, ()))
     files = chain.from_iterable(distribution(name).files or () for name in names)
     if any(file.parts[0] in (top, f"{top}.py") for file in files):

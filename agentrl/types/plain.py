@@ -24,8 +24,8 @@ def as_json(value: Any) -> bytes:
 
 
 def _shallow(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if _is_record(value):
+        return _record(value)
     return repr(value) if isinstance(value, bytes) else plain(value)
 
 
@@ -51,13 +51,21 @@ def _plain(value: Any, depth: int) -> Any:
         return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
     if depth == DEEPEST:
         return "(nested too deeply to be stored)"
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if _is_record(value):
+        value = _record(value)
     if isinstance(value, Mapping):
         return {_key(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     return _utf8(repr(value))
+
+
+def _is_record(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def _record(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _key(key: Any) -> str:

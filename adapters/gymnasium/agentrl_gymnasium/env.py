@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -74,7 +73,7 @@ class Gymnasium(Adapter):
             name,
             game=game,
             numbers=dict(zip(game.actions, action_numbers(env), strict=True)),
-            wraps=tuple(dict.fromkeys([*wraps_of(sys.modules[creator.__module__]), "gymnasium"])),
+            wraps=tuple(dict.fromkeys([*wraps_of(creator.__module__), "gymnasium"])),
             Config=create_model("GymnasiumConfig", __base__=cls.Config, **keys),
         )
 

@@ -76,7 +76,7 @@ def wrapped_by(module: ModuleType, name: str) -> tuple[str, ...]:
     """
     if module.__name__.partition(".")[0] == LIBRARY:
         return (LIBRARY,)
-    found, dashed = wraps_of(module), name.rpartition("/")[2].replace("_", "-").lower()
+    found, dashed = wraps_of(module.__name__), name.rpartition("/")[2].replace("_", "-").lower()
     try:
         version(dashed)
     except PackageNotFoundError:

@@ -150,9 +150,9 @@ def test_a_module_is_wrapped_by_its_distribution_else_by_its_files(acme: Path, m
     for name in ("acme_games", "loose", "linked"):
         monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.setitem(sys.modules, name, import_module(name))
-    assert wraps_of(sys.modules["acme_games"]) == ("acme-games",)
-    assert wraps_of(sys.modules["loose"]) == (str(acme / "loose.py"),)
-    assert wraps_of(sys.modules["linked"]) == ("acme-linked", str(acme / "linked"))
+    assert wraps_of("acme_games") == ("acme-games",)
+    assert wraps_of("loose") == (str(acme / "loose.py"),)
+    assert wraps_of("linked") == ("acme-linked", str(acme / "linked"))
 
 
 def test_wraps_is_a_tuple_of_names() -> None:
