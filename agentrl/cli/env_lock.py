@@ -20,20 +20,23 @@ def run(words: list[str]) -> int:
     """Write the lock, and print what it contains."""
     parser = Parser(
         prog="agentrl env lock",
-        usage="agentrl env lock [NAME ...] [--out FILE] [--env.KEY FILE ...]",
+        usage="agentrl env lock [NAME ... [--env.KEY FILE ...] | --config FILE] [--out FILE]",
         description=MEANING,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="environments (default: every installed or added one)")
+    parser.add_argument("--config", type=path, metavar="FILE", help="TOML file of a run: lock its environments")
     parser.add_argument(
         "--out", type=path, default=Path("agentrl.lock"), metavar="FILE", help="the file (agentrl.lock)"
     )
     own, pairs = own_options(words, ("env",))
     given = parser.parse_args(own)
+    if given.config and (given.names or pairs):
+        raise ConfigError(f"{given.config} names the environments and their keys: give no others beside --config")
     if pairs and not given.names:
         raise ConfigError("--env.KEY needs the name of its environment: agentrl env lock NAME --env.KEY FILE")
     named = [("env", ",".join(given.names)), *pairs] if given.names else []
-    envs = with_interpreters(load(None, of_flags(named))).env if named else ()
-    lock = write_lock(given.out, envs)
+    envs = with_interpreters(load(given.config, of_flags(named))).env if named or given.config else ()
+    lock = write_lock(given.out, envs, must_name_files=bool(named))
     held = f"{counted(len(lock.environments), 'environment')}, {counted(len(lock.packages), 'package')}"
     print(f"wrote {given.out}: {held}")
     return 0

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyproject_hooks import BackendUnavailable, BuildBackendHookCaller, UnsupportedOperation
 
 from agentrl.errors import ConfigError
 from agentrl.plugins.source import copy_source
 
 BUILD_S = 120.0
-HOOK = """
-import importlib, sys
-print(getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(sys.argv[3]))
-"""
-"""Calls a hook of a build backend (PEP 517); the last line of its output is the name of the file."""
 
 
 def build(folder: Path, out: Path) -> list[Path]:
@@ -25,12 +25,19 @@ def build(folder: Path, out: Path) -> list[Path]:
 
     The backend of its pyproject.toml runs in this environment, without a network. Raises ConfigError if it fails.
     """
-    backend = _backend(folder)
+    table = _build_system(folder)
+    backend = table.get("build-backend", "setuptools.build_meta")
     out = out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="agentrl-build-") as home:
         copy = copy_source(folder, Path(home) / "source")
-        return [out / _call(backend, hook, copy, out) for hook in ("build_sdist", "build_wheel")]
+        try:
+            hooks = BuildBackendHookCaller(str(copy), backend, table.get("backend-path"), _run)
+            return [out / hook(str(out)) for hook in (hooks.build_sdist, hooks.build_wheel)]
+        except BackendUnavailable as error:
+            raise ConfigError(f"the build backend {backend} cannot be imported:\n{_end(error.traceback)}") from error
+        except (UnsupportedOperation, ValueError) as error:
+            raise ConfigError(f"the build backend {backend} cannot build {folder}: {error}") from error
 
 
 def upload(files: list[Path]) -> None:
@@ -47,22 +54,30 @@ def check_uploader() -> None:
 
 def check_package(folder: Path) -> None:
     """Raise ConfigError if a folder has no pyproject.toml that can be read."""
-    _backend(folder)
+    _build_system(folder)
 
 
-def _backend(folder: Path) -> str:
+def _build_system(folder: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return dict(tables.get("build-system", {}))
+    except (OSError, TypeError, ValueError) as error:
         raise ConfigError(f"{folder} has no usable pyproject.toml: {error} (docs/share-an-env.md)") from error
-    backend: str = tables.get("build-system", {}).get("build-backend", "setuptools.build_meta")
-    return backend
 
 
-def _call(backend: str, hook: str, source: Path, out: Path) -> str:
-    command = [sys.executable, "-c", HOOK, backend, hook, str(out)]
-    ran = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=BUILD_S, check=False)
+def _run(command: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
+    """Call a hook. Its last words are in the ConfigError if it fails."""
+    hook = command[-2]
+    try:
+        ran = subprocess.run(
+            command, cwd=cwd, env=os.environ | (extra_environ or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=BUILD_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"{hook} runs longer than {BUILD_S:g} s") from error
     if ran.returncode:
-        said = "\n".join(ran.stderr.strip().splitlines()[-15:])
-        raise ConfigError(f"{hook} of {backend} ends with code {ran.returncode}:\n{said}")
-    return ran.stdout.strip().splitlines()[-1]
+        raise ConfigError(f"{hook} ends with code {ran.returncode}:\n{_end(ran.stdout)}")
+
+
+def _end(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-15:])

@@ -63,12 +63,13 @@ class Lock:
     """By the same names, one sha256 of the files of each distribution that has files."""
 
 
-def write_lock(path: Path, envs: Iterable[EnvSection] = ()) -> Lock:
+def write_lock(path: Path, envs: Iterable[EnvSection] = (), *, must_name_files: bool = True) -> Lock:
     """Lock environments with the files that their keys name, by default every one that is announced or added.
 
-    Raises ConfigError for an unusable name, a key that the environment does not have, and a value that names no file.
+    Raises ConfigError for an unusable name and, if keys must name files, for a key that the environment does not have
+    and a value that names no file.
     """
-    lock = _lock_of(envs or _all(), must_name_files=True)
+    lock = _lock_of(envs or _all(), must_name_files=must_name_files)
     document = tomlkit.document()
     document.add(tomlkit.comment(COMMENT.strip()))
     document.update(plain(msgspec.to_builtins(lock)))
@@ -91,12 +92,15 @@ def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
 
 
 def _command(path: Path, lock: Lock, envs: Sequence[EnvSection]) -> str:
-    """Return the command that writes a lock of its environments and these; of one that has options, of that alone."""
-    options = list(_options(envs[0])) if len(envs) == 1 else []
-    names = [env.name for env in envs]
-    if not options:
-        names = [*dict.fromkeys([*(each.source.name for each in lock.environments), *names])]
-    return shlex.join(["agentrl", "env", "lock", *names, *options, "--out", str(path)])
+    """Return the command that writes a lock of its environments and these; of those that have options, of these alone."""
+    options = [list(_options(env)) for env in envs]
+    if not any(options):
+        words = list(dict.fromkeys(each.name for each in (*(held.source for held in lock.environments), *envs)))
+    elif len(envs) == 1:
+        words = [envs[0].name, *options[0]]
+    else:
+        words = ["--config", "CONFIG"]
+    return shlex.join(["agentrl", "env", "lock", *words, "--out", str(path)])
 
 
 def _options(env: EnvSection) -> Iterator[str]:
@@ -161,10 +165,9 @@ def _differences(lock: Lock, now: Lock) -> Iterator[str]:
 
 
 def _counterpart(new: Locked, lock: Lock) -> Locked | None:
-    """Return the same environment in a lock: of two versions that of the same version, else the only one."""
+    """Return the same environment in a lock: of several versions, or with several files, that with fewest changes."""
     same = [each for each in lock.environments if _bare(each.source.name) == _bare(new.source.name)]
-    versions = [each for each in same if each.source.version == new.source.version]
-    return next(iter(versions or same), None)
+    return min(same, key=lambda old: (old.source.version != new.source.version, len([*_changes(old, new)])), default=None)
 
 
 def _changes(old: Locked, new: Locked) -> Iterator[str]:

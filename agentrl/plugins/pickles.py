@@ -23,7 +23,7 @@ where = {name: [spec.origin] if spec.origin else list(spec.submodule_search_loca
          for name, spec in found.items() if spec}
 print(json.dumps(where))
 """
-"""Prints where a new process finds the modules with the names in argv."""
+"""Prints where a new process finds the modules with the names in argv, after what its start prints."""
 FIND_S = 60.0
 
 
@@ -75,7 +75,8 @@ def _local_modules() -> list[ModuleType]:
         if name.isidentifier() and name not in passed and getattr(module, "__spec__", None)
     }
     command = [sys.executable, "-P", "-c", FIND, *modules]
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/", timeout=FIND_S).stdout)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/", timeout=FIND_S)
+    found = json.loads(ran.stdout.splitlines()[-1])
     return [module for name, module in modules.items() if found.get(name) != _location(module)]
 
 

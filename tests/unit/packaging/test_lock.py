@@ -11,6 +11,7 @@ import pytest
 
 from agentrl.cli.main import main
 from agentrl.config.embedded import EMBEDDED
+from agentrl.config.loading import load
 from agentrl.config.schema import Config, EnvSection
 from agentrl.errors import ConfigError
 from agentrl.packaging.lock import Locked, check_lock, write_lock
@@ -144,6 +145,29 @@ def test_the_command_for_a_new_lock_has_the_options_of_the_environment(
     _, command, _ = str(refused.value).split("`")
     keys = ["--env.python", "/opt/python", "--env.rows", f'["{tmp_path / "my rows"}"]']
     assert shlex.split(command) == ["agentrl", "env", "lock", "tiny", *keys, "--out", str(lock)]
+    several = (*envs("tiny", **options), *envs("math", python="/opt/python"))
+    with pytest.raises(ConfigError, match="`agentrl env lock --config CONFIG --out"):
+        check_lock(lock, several)
+
+
+def test_the_environments_of_a_configuration_are_locked_with_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "world.py").write_text(WITH_ROWS)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(name)
+    config, lock = tmp_path / "run.toml", tmp_path / "my.lock"
+    tables = [f'[[env]]\nname = "{tmp_path}/world.py"\nalias = "{x}"\nrows = "{tmp_path}/{x}.jsonl"\n' for x in "ab"]
+    config.write_text("\n".join([*tables, '[[env]]\nname = "guess"\nhigh = 20\n']))
+    assert main(["env", "lock", "--config", str(config), "--out", str(lock)]) == 0
+    assert "3 environments" in capsys.readouterr().out
+    check_lock(lock, load(config).env)
+    (tmp_path / "b.jsonl").write_text("c")
+    with pytest.raises(ConfigError, match=r"env\.rows: b\.jsonl\. .* `agentrl env lock --config CONFIG --out"):
+        check_lock(lock, load(config).env)
+    for words in (["guess"], ["--env.high", "20"]):
+        assert main(["env", "lock", *words, "--config", str(config)]) == 2
+        assert "run.toml names the environments and their keys" in capsys.readouterr().err
 
 
 def test_a_key_that_does_not_exist_and_a_file_that_does_not_are_refused(

@@ -14,6 +14,7 @@ import pytest
 from agentrl.cli import env_publish
 from agentrl.cli.main import main
 from agentrl.errors import ConfigError
+from agentrl.packaging import building
 from agentrl.packaging.building import build, upload
 from agentrl.packaging.scaffold import PackageName, write_package
 
@@ -50,11 +51,40 @@ def test_the_files_hold_the_package_and_nothing_of_an_older_build(tmp_path: Path
 
 
 def test_a_backend_that_fails_says_why(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "no_such_backend"\n')
-    with pytest.raises(ConfigError, match=r"(?s)build_sdist of no_such_backend ends with code 1:.*No module named"):
+    table = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    for source, match in {
+        "import no_such_module": "own cannot be imported:(?s:.*)No module named 'no_such_module'",
+        "def build_sdist(folder, settings=None): raise OSError('no disk')": "build_sdist ends with code 1:(?s:.*)no disk",
+    }.items():
+        (tmp_path / "own.py").write_text(source)
+        with pytest.raises(ConfigError, match=match):
+            build(tmp_path, tmp_path / "out")
+    (tmp_path / "pyproject.toml").write_text(table.replace('"."', '"../elsewhere"'))
+    with pytest.raises(ConfigError, match="own cannot build .*: paths must be inside source tree"):
         build(tmp_path, tmp_path / "out")
-    with pytest.raises(ConfigError, match="has no usable pyproject"):
-        build(tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "pyproject.toml").write_text("build-system = 3")
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ConfigError, match="has no usable pyproject"):
+            build(folder, tmp_path / "out")
+
+
+def test_what_a_backend_prints_is_not_the_name_of_its_file(tmp_path: Path) -> None:
+    hook = "def {0}(folder, settings=None, more=None):\n    atexit.register(print, 'done')\n    return '{0}'\n"
+    source = "import atexit\nclass Own:\n    pass\n" + "".join(map(hook.format, ("build_sdist", "build_wheel")))
+    (tmp_path / "own.py").write_text(source + "Own.build_sdist, Own.build_wheel = build_sdist, build_wheel\n")
+    table = '[build-system]\nrequires = []\nbuild-backend = "own:Own"\nbackend-path = ["."]\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    assert [file.name for file in build(tmp_path, tmp_path / "out")] == ["build_sdist", "build_wheel"]
+
+
+def test_a_backend_that_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.py").write_text("import threading\nthreading.Event().wait()\n")
+    table = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    monkeypatch.setattr(building, "BUILD_S", 1.0)
+    with pytest.raises(ConfigError, match="build_sdist runs longer than 1 s"):
+        build(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.timeout(200)
