@@ -92,7 +92,7 @@ def check_lock(path: Path, envs: Iterable[EnvSection]) -> None:
 
 
 def _command(path: Path, lock: Lock, envs: Sequence[EnvSection]) -> str:
-    """Return the command that writes a lock of its environments and these; of those that have options, of these alone."""
+    """Return the command that writes a lock of its environments and these, or of these alone if they have options."""
     options = [list(_options(env)) for env in envs]
     if not any(options):
         words = list(dict.fromkeys(each.name for each in (*(held.source for held in lock.environments), *envs)))
@@ -167,7 +167,11 @@ def _differences(lock: Lock, now: Lock) -> Iterator[str]:
 def _counterpart(new: Locked, lock: Lock) -> Locked | None:
     """Return the same environment in a lock: of several versions, or with several files, that with fewest changes."""
     same = [each for each in lock.environments if _bare(each.source.name) == _bare(new.source.name)]
-    return min(same, key=lambda old: (old.source.version != new.source.version, len([*_changes(old, new)])), default=None)
+
+    def distance(old: Locked) -> tuple[bool, int]:
+        return old.source.version != new.source.version, len(list(_changes(old, new)))
+
+    return min(same, key=distance, default=None)
 
 
 def _changes(old: Locked, new: Locked) -> Iterator[str]:

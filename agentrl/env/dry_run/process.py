@@ -54,7 +54,7 @@ def dry_run(request: DryRunRequest) -> DryRunResult:
         try:
             child.communicate(json.dumps(asdict(request), default=str), PATIENCE_S)
         except subprocess.TimeoutExpired:
-            late = f"Its tasks and its first episode take longer than {PATIENCE_S:g} s, so the environment was not checked."
+            late = f"Tasks and first episode take longer than {PATIENCE_S:g} s, so the environment was not checked."
             return DryRunResult(notes=(late,))
         finally:
             _end(child)

@@ -55,13 +55,13 @@ def test_a_backend_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(table)
     for source, match in {
         "import no_such_module": "own cannot be imported:(?s:.*)No module named 'no_such_module'",
-        "def build_sdist(folder, settings=None): raise OSError('no disk')": "build_sdist ends with code 1:(?s:.*)no disk",
+        "def build_sdist(out, settings): raise OSError('no disk')": "build_sdist ends with code 1:(?s:.*)no disk",
     }.items():
         (tmp_path / "own.py").write_text(source)
         with pytest.raises(ConfigError, match=match):
             build(tmp_path, tmp_path / "out")
     (tmp_path / "pyproject.toml").write_text(table.replace('"."', '"../elsewhere"'))
-    with pytest.raises(ConfigError, match="own cannot build .*: paths must be inside source tree"):
+    with pytest.raises(ConfigError, match=r"own cannot build .*: paths must be inside source tree"):
         build(tmp_path, tmp_path / "out")
     (tmp_path / "pyproject.toml").write_text("build-system = 3")
     for folder in (tmp_path, tmp_path / "nowhere"):
