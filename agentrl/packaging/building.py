@@ -65,12 +65,12 @@ def _build_system(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder} has no usable pyproject.toml: {error} (docs/share-an-env.md)") from error
 
 
-def _run(command: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
+def _run(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
     """Call a hook. Its last words are in the ConfigError if it fails."""
-    hook = command[-2]
+    hook = cmd[-2]
     try:
         ran = subprocess.run(
-            command, cwd=cwd, env=os.environ | (extra_environ or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            cmd, cwd=cwd, env=os.environ | (extra_environ or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=BUILD_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

@@ -95,7 +95,8 @@ def _command(path: Path, lock: Lock, envs: Sequence[EnvSection]) -> str:
     """Return the command that writes a lock of its environments and these, or of these alone if they have options."""
     options = [list(_options(env)) for env in envs]
     if not any(options):
-        words = list(dict.fromkeys(each.name for each in (*(held.source for held in lock.environments), *envs)))
+        held = [each.source.name for each in lock.environments]
+        words = list(dict.fromkeys([*held, *(env.name for env in envs)]))
     elif len(envs) == 1:
         words = [envs[0].name, *options[0]]
     else:
