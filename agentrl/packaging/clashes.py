@@ -13,6 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.packaging.added import Wanted
 from agentrl.plugins import registry
 from agentrl.plugins.files import is_path
+from agentrl.plugins.origins import top_of
 from agentrl.plugins.registry import Announced
 
 
@@ -55,12 +56,8 @@ def _unmet(distribution: str) -> Iterator[str]:
 
 def _shared_modules(item: Announced) -> Iterator[str]:
     """Yield the distributions that announce a class in the same module: one installation replaced the other's files."""
-    module = _module(item)
+    module = top_of(item.target)
     every = (*registry.announced(ENVIRONMENTS).values(), *registry.announced(ADAPTERS).values())
-    others = {other.distribution for other in every if _module(other) == module and other.distribution}
+    others = {other.distribution for other in every if top_of(other.target) == module and other.distribution}
     for other in sorted(others - {item.distribution}):
         yield f"{item.distribution} and {other} both contain the module {module}"
-
-
-def _module(item: Announced) -> str:
-    return item.target.partition(":")[0].partition(".")[0]

@@ -19,6 +19,7 @@ from typing import Any, cast
 from agentrl.config.values import expanded
 from agentrl.errors import Caught, ConfigError, ExitedError, UnknownNameError, catch_exit, did_you_mean
 from agentrl.plugins.kind import Kind, T
+from agentrl.plugins.origins import check_source, search_first
 from agentrl.plugins.tracebacks import describe_error
 
 PICKLE = ".pkl"
@@ -228,7 +229,8 @@ def announced_target(kind: Kind[Any], folder: Path, chosen: str = "") -> str:
 
 
 def load_target(kind: Kind[T], folder: Path, target: str) -> type[T]:
-    """Import the class of a package from its source folder."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    return loaded_class(kind, catch_exit(EntryPoint(kind.noun, target, kind.group).load), f"{folder}: {target}")
+    """Import the class of a package from its source folder. Raises ConfigError if Python has it from elsewhere."""
+    homes = search_first(folder, target)
+    loaded = loaded_class(kind, catch_exit(EntryPoint(kind.noun, target, kind.group).load), f"{folder}: {target}")
+    check_source(folder, target, homes)
+    return loaded

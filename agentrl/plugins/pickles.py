@@ -13,6 +13,7 @@ import cloudpickle
 
 from agentrl.errors import ConfigError, catch
 from agentrl.plugins.kind import BOUND_NAME, Kind, T
+from agentrl.plugins.origins import places_of, top_of
 from agentrl.plugins.registry import announced, load
 
 FIND = """
@@ -33,7 +34,7 @@ def name_of(kind: Kind[T], plugin: type[T]) -> str:
         return str(bound)
     package = plugin.__module__.partition(".")[0]
     for item in announced(kind).values():
-        if item.target.replace(":", ".").partition(".")[0] == package and not item.rival and load(kind, item) is plugin:
+        if top_of(item.target) == package and not item.rival and catch(load, kind, item).value is plugin:
             return item.name
     module = sys.modules.get(plugin.__module__)
     file = getattr(module, "__file__", None)
@@ -77,13 +78,7 @@ def _local_modules() -> list[ModuleType]:
     command = [sys.executable, "-P", "-c", FIND, *modules]
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/", timeout=FIND_S)
     found = json.loads(ran.stdout.splitlines()[-1])
-    return [module for name, module in modules.items() if found.get(name) != _location(module)]
-
-
-def _location(module: ModuleType) -> list[str]:
-    """Return the file of a module, or the folders of a package without `__init__.py`, as FIND does."""
-    spec = module.__spec__
-    return [spec.origin] if spec and spec.origin else list((spec and spec.submodule_search_locations) or ())
+    return [module for name, module in modules.items() if found.get(name) != places_of(module.__spec__)]
 
 
 def _evaluate_annotations(kind: Kind[T], plugin: type[T]) -> None:

@@ -17,6 +17,7 @@ from agentrl import __version__
 from agentrl.errors import ConfigError, UnknownNameError, catch_exit
 from agentrl.plugins.files import is_path, load_path, loaded_class
 from agentrl.plugins.kind import Kind, T
+from agentrl.plugins.origins import check_installed
 
 TARGET = re.compile(r"[\w.]+:\w+")
 """`package:Class` or `package.module:Class`."""
@@ -77,7 +78,7 @@ def resolve(kind: Kind[T], name: str) -> type[T]:
     if is_path(name):
         return load_path(kind, name)
     if TARGET.fullmatch(name):
-        return loaded_class(kind, catch_exit(EntryPoint(name, name, kind.group).load), f"{kind.noun} {name!r}")
+        return _imported(kind, EntryPoint(name, name, kind.group), f"{kind.noun} {name!r}")
     bare, version = split_version(name)
     item = find(kind, bare)
     if item.rival:
@@ -152,5 +153,11 @@ def is_called(name: str, announced: str, distribution: str) -> bool:
 
 def load(kind: Kind[T], item: Announced) -> type[T]:
     """Import the class; raises ConfigError with the package and the error of the import."""
-    where = f"{kind.noun} {item.name!r} of {item.distribution} {item.version} ({item.target})"
-    return loaded_class(kind, catch_exit(item.entry.load), where)
+    return _imported(
+        kind, item.entry, f"{kind.noun} {item.name!r} of {item.distribution} {item.version} ({item.target})"
+    )
+
+
+def _imported(kind: Kind[T], entry: EntryPoint, what: str) -> type[T]:
+    check_installed(entry.value, what)
+    return loaded_class(kind, catch_exit(entry.load), what)
