@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from agentrl.env.messages import short
@@ -14,6 +15,7 @@ from agentrl.errors import ConfigError, EnvError, UnknownNameError
 from agentrl.types import HELD_OUT, TRAIN
 
 MAX_YIELDED = 1_000_000
+MAX_SKIPPED = 10_000_000
 WINDOW = 1024
 
 
@@ -46,10 +48,14 @@ Tasks = TaskSource | Callable[[random.Random], Task | Iterator[Task]] | Iterator
 
 
 class Stream:
-    """Tasks of a seeded generator by index; keeps the latest ones and replays the generator for older ones."""
+    """Tasks of a seeded generator by index; keeps the latest ones and replays the generator for older ones.
+
+    One thread reads at a time.
+    """
 
     def __init__(self, start: Callable[[], Iterator[Task]]) -> None:
         self._start = start
+        self._reading = Lock()
         self._restart()
 
     def _restart(self) -> None:
@@ -58,8 +64,14 @@ class Stream:
         self._recent: dict[int, Task] = {}
 
     def __getitem__(self, index: int) -> Task:
+        with self._reading:
+            return self._read(index)
+
+    def _read(self, index: int) -> Task:
         if index < self._next and index not in self._recent:
             self._restart()
+        if index - self._next > MAX_SKIPPED:
+            raise IndexError(f"task {index}: at most {MAX_SKIPPED:,} tasks of a generator can be skipped")
         while self._next <= index:
             try:
                 self._recent[self._next] = next(self._iterator)
@@ -89,6 +101,8 @@ class IndexedTasks:
         self._source = indexed(source, f"{seed}/{split}")
         length = getattr(self._source, "__len__", None)
         self.size: int | None = int(length()) if length is not None else None
+        self.is_replayed = isinstance(self._source, Stream)
+        """Whether reading a task may take as long as reading all before it."""
 
     def __getitem__(self, index: int) -> Task:
         if index < 0 or (self.size is not None and index >= self.size):

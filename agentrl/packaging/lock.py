@@ -110,7 +110,7 @@ def _options(env: EnvSection) -> Iterator[str]:
         yield from ("--env.python", str(env.python))
     for key, value in env.options.items():
         if any(files_in({key: value})):
-            yield from (f"--env.{key}", toml_text(plain(value)) if isinstance(value, list | tuple) else str(value))
+            yield from (f"--env.{key}", str(value) if isinstance(value, str | Path) else toml_text(value))
 
 
 def _all() -> Iterator[EnvSection]:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import traceback
 from abc import ABCMeta
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -60,6 +61,8 @@ def anchored_value(value: Any) -> Any:
     """Return the value of a plugin's key; absolute if it is the path of something that exists."""
     if isinstance(value, list | tuple):
         return [anchored_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: anchored_value(item) for key, item in value.items()}
     if not isinstance(value, str | os.PathLike) or not str(value):
         return value
     path = expanded(value)

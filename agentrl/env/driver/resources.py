@@ -43,7 +43,7 @@ class Resources:
         await self.ready()
         key = (split, seed)
         if key not in self._tasks or failed(self._tasks[key]):
-            self._tasks[key] = asyncio.ensure_future(self._load(split, seed))
+            self._tasks[key] = asyncio.ensure_future(self.load(split, seed))
         return await asyncio.shield(self._tasks[key])
 
     async def close(self) -> list[str]:
@@ -58,9 +58,11 @@ class Resources:
         self._closers.clear()
         return [describe_error(outcome.error) for outcome in outcomes if outcome.error is not None]
 
-    async def _load(self, split: str, seed: int) -> IndexedTasks:
-        limit = self._home.limits.load_timeout_s
-        source = await self._code.call(self._home.tasks, split, timeout_s=limit)
+    async def load(self, split: str, seed: int) -> IndexedTasks:
+        """Read a split, with an object of its own: its tasks do not depend on what was read before."""
+        limit, env = self._home.limits.load_timeout_s, type(self._home)(self._home.config)
+        vars(env).update(self.values)
+        source = await self._code.call(env.tasks, split, timeout_s=limit)
         view = partial(IndexedTasks, source, split, seed)
         return await self._code.call(view, timeout_s=limit, name="tasks")  # type: ignore[no-any-return]
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 
 from agentrl.env.base import Env
+from agentrl.env.comparison import difference
 from agentrl.env.driver.driver import EnvDriver
-from agentrl.env.driver.user_code import UserCode
+from agentrl.env.driver.resources import resources_of
 from agentrl.env.messages import few, short
-from agentrl.env.tasks import IndexedTasks, Task
-from agentrl.errors import ConfigError, EnvError
+from agentrl.env.tasks import Task
+from agentrl.errors import ConfigError, EnvError, catch
 from agentrl.plugins.tracebacks import defined_at
 
 MAX_COMPARED, MAX_REREAD, MOMENT_S = 10_000, 100, 1.0
@@ -79,12 +80,13 @@ def duplicate_ids(read: ReadTasks) -> Iterator[str]:
 
 async def check_reread(env: Env, read: ReadTasks, seed: int) -> None:
     """Raise ConfigError if a task changes when the tasks are read again."""
-    code, limit_s = UserCode.of(env), env.limits.load_timeout_s
-    source = await code.call(env.tasks, read.split, timeout_s=limit_s)
-    again = await code.call(partial(IndexedTasks, source, read.split, seed), timeout_s=limit_s, name="tasks")
-    for index, known in enumerate(read.ids[:MAX_REREAD]):
-        if (task := again[index]).id != known:
+    again = await resources_of(env).load(read.split, seed)
+    for index, known in enumerate(read.tasks[:MAX_REREAD]):
+        task = again[index]
+        is_comparable = not difference(catch(deepcopy, known.data).value, known.data)
+        found = difference(known.id, task.id, "id") or (is_comparable and difference(known.data, task.data, "data"))
+        if found:
             raise ConfigError(
-                f"{type(env).__name__}: task {index} of {read.split!r} is {known!r}, and {task.id!r} when it is read "
-                "again: tasks must be deterministic; seed your own random.Random, or return a function of one"
+                f"{type(env).__name__}: task {index} of {read.split!r} is another one when it is read again, {found}: "
+                "tasks must be deterministic; seed your own random.Random, or return a function of one"
             )

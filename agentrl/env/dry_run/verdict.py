@@ -138,7 +138,14 @@ async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Ep
         again = await aplay(env, SILENT, task, seed, turns)
         if [other.messages for other in again] != [other.messages for other in episodes]:
             notes.append("The same seed gave an episode with other messages: draw only from ctx.rng.")
+        elif found := next(filter(None, map(_other_values, episodes, again)), ""):
+            notes.append(f"The same seed gave the same messages other rewards ({found}): draw only from ctx.rng.")
     return episode, notes
+
+
+def _other_values(one: Episode, other: Episode) -> str:
+    """Return the first signal of two episodes that has two values: 'luck: 0.3 and 0.8'."""
+    return difference(*({signal.name: signal.value for signal in each.signals} for each in (one, other)))
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from agentrl.env import Task
-from agentrl.env.tasks import WINDOW, IndexedTasks
-from agentrl.errors import EnvError
+from agentrl.env import EnvConfig, EnvDriver, Limits, Task, close_shared
+from agentrl.env.tasks import WINDOW, IndexedTasks, Tasks
+from agentrl.errors import DeadlineError, EnvError
+from tests.unit.env.worlds import Echo
 
 
 def numbers(rng: random.Random) -> Iterator[Task]:
@@ -37,6 +40,56 @@ def test_a_generator_is_replayed_to_any_index_in_any_order() -> None:
 def test_a_generator_that_ends_says_where() -> None:
     with pytest.raises(IndexError, match=f"ended after {3 * WINDOW} tasks"):
         IndexedTasks(numbers, "train", 1)[3 * WINDOW]
+
+
+def test_a_task_far_ahead_of_a_generator_is_refused() -> None:
+    with pytest.raises(IndexError, match="at most 10,000,000 tasks of a generator can be skipped"):
+        IndexedTasks(numbers, "train", 1)[10**12]
+
+
+class Endless(Echo):
+    limits = Limits(load_timeout_s=0.2)
+
+    def tasks(self, split: str) -> Tasks:
+        def held(_: random.Random) -> Iterator[Task]:
+            yield Task("first")
+            RELEASE.wait(60)
+            yield Task("second")
+
+        return held
+
+
+RELEASE = threading.Event()
+
+
+async def test_a_generator_is_replayed_beside_the_event_loop_until_a_deadline() -> None:
+    driver = EnvDriver(Endless())
+    assert (await driver.task("train", 0)).id == "first"
+    reading = asyncio.ensure_future(driver.task("train", 1))
+    try:
+        await asyncio.sleep(0)
+        assert not reading.done()
+        with pytest.raises(DeadlineError, match=r"Endless\.tasks"):
+            await reading
+    finally:
+        RELEASE.set()
+
+
+class Shuffled(Echo):
+    def __init__(self, config: EnvConfig | None = None) -> None:
+        super().__init__(config)
+        self.random = random.Random(0)
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{self.random.random()}")]
+
+
+async def test_a_split_is_the_same_whatever_was_read_before() -> None:
+    driver = EnvDriver(Shuffled())
+    before = [await driver.task(split, 0, seed) for split, seed in (("train", 0), ("test", 7), ("train", 1))]
+    await close_shared()
+    assert [await driver.task("test", 0, 3), await driver.task("train", 0, 2)] == before[1:]
+    assert before[0] == before[2]
 
 
 def test_a_drawing_function_draws_each_task_on_its_own() -> None:

@@ -11,7 +11,7 @@ from agentrl.cli.main import main
 from agentrl.records.folder import RunFolder
 from agentrl.records.store import TrajectoryStore
 from agentrl.report.words import visible
-from agentrl.types import Message, Trajectory
+from agentrl.types import Message, StopReason, Trajectory
 from tests.unit.records.synthetic import trajectory
 from tests.unit.report.test_html import HOSTILE, Page
 
@@ -63,6 +63,21 @@ def test_the_terminal_tells_which_tasks_flipped_the_largest_changes_first(
         "\n1 better\n  solved 0.00 → 1.00, reward 0 → 1  won\n\n1 the same\n\n1 without a result\n"
     ) in shown
     assert f"answers side by side: {run.path}/diff.html\n" in shown
+
+
+def test_an_unanswered_episode_has_no_reward_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = evaluated(tmp_path / "run", 0, {"silenced": [-0.5], "better": [-0.9], "lost": [1]}, "early")
+    store = TrajectoryStore(first.evaluated(5))
+    cut = {"sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW, "messages": (PROMPT,)}
+    silent = [replace(episode(n, 0, task, 0, "x"), **cut) for n, task in ((0, "silenced"), (2, "lost"))]
+    store.append([*silent, episode(1, 0, "better", -0.4, "late")])
+    store.close()
+    assert main(["diff", str(first.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "  reward  -0.133 → -0.400\n" in shown
+    assert "\n1 worse\n  solved 1.00 → 0.00, reward 1 → none  lost\n" in shown
+    assert "\n1 better\n  solved 0.00 → 0.00, reward -0.9 → -0.4  better\n\n1 the same\n" in shown
+    assert "unanswered · not solved · 0 tokens" in (first.path / "diff.html").read_text()
 
 
 def test_damaged_records_are_counted(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
