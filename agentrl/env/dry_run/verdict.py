@@ -145,7 +145,8 @@ async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Ep
 
 def _other_values(one: Episode, other: Episode) -> str:
     """Return the first signal of two episodes that has two values: 'luck: 0.3 and 0.8'."""
-    return difference(*({signal.name: signal.value for signal in each.signals} for each in (one, other)))
+    first, second = ({signal.name: signal.value for signal in each.signals} for each in (one, other))
+    return difference(first, second)
 
 
 @contextmanager
