@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from types import CellType, FunctionType
 from typing import Any
@@ -29,6 +30,11 @@ def difference(one: Any, other: Any, where: str = "", outer: frozenset[tuple[int
         if found := difference(parts[name], others[name], f"{where}{name}", outer | {pair}):
             return found
     return ""
+
+
+def is_comparable(value: Any) -> bool:
+    """Return whether a value equals a copy of itself; one with a lock, a generator or an object of its own may not."""
+    return not difference(catch(deepcopy, value).value, value)
 
 
 def _parts(value: Any) -> dict[str, Any] | None:

@@ -153,9 +153,9 @@ def _other_values(one: Episode, other: Episode) -> str:
 def unchanged(env: Env, task: Task, who: str = "an episode") -> Iterator[None]:
     """Raise ConfigError if the body changes the data of a task. Data that differs from its copy is not compared."""
     data = catch(deepcopy, task.data).value
-    is_comparable = not difference(data, task.data)
+    is_copy = not difference(data, task.data)
     yield
-    if is_comparable and (changed := difference(data, task.data, "task.data")):
+    if is_copy and (changed := difference(data, task.data, "task.data")):
         raise ConfigError(
             f"{type(env).__name__}: {who} changed its task, which all episodes of the task share: {changed}; "
             "change a copy, and keep it in ctx.state"
