@@ -20,7 +20,7 @@ from agentrl.env.tasks import Task
 from agentrl.env.testing.episodes import moments, sample_tasks, signals_of
 from agentrl.plugins.files import absolute
 from agentrl.plugins.processes import start_process
-from agentrl.types import text_of
+from agentrl.types import HELD_OUT, TRAIN, text_of
 
 DAY_S = 86_400.0
 PATIENCE_S = 280.0
@@ -74,9 +74,9 @@ def policies_of(env: Env, task: Task, is_silent: bool) -> dict[str, Policy]:
 
 
 async def verdicts(subject: Subject, tasks: int, *, is_reversed: bool = False, is_silent: bool = False) -> Verdicts:
-    """Play the sampled tasks with each policy, in order or in reverse."""
+    """Read tasks and play them with each policy, in order or in reverse, in which the held-out ones are read first."""
     found: Verdicts = {}
-    sampled = await sample_tasks(subject.make(), tasks)
+    sampled = await sample_tasks(subject.make(), tasks, first=HELD_OUT if is_reversed else TRAIN)
     cases = [(task, name) for task in sampled for name in policies_of(subject.make(), task, is_silent)]
     for task, name in reversed(cases) if is_reversed else cases:
         env = subject.make()

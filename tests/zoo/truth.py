@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import statistics
 import time
@@ -518,6 +519,20 @@ class Homely(Sums):
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         title = Path("README.md").read_text().splitlines()[0]
         return [Message(role="user", content=f"{title}: what is {task.id}?")]
+
+
+GENERATOR, DRAWN = random.Random(0), dict[str, list[Task]]()
+
+
+class Raffled(Sums):
+    """Draws the tasks of the split that is read first, and then those of the other, with one generator."""
+
+    caught_by = "process"
+
+    def tasks(self, split: str) -> list[Task]:
+        if split not in DRAWN:
+            DRAWN[split] = GENERATOR.sample(super().tasks(split), 20)
+        return DRAWN[split]
 
 
 class Judging(Sums):

@@ -35,17 +35,20 @@ class Moment(NamedTuple):
     random: float
 
 
-async def sample_tasks(env: Env, count: int) -> list[Task]:
-    """Return `count` tasks of each split, spread evenly over it; all tasks of a smaller split."""
+async def sample_tasks(env: Env, count: int, *, first: str = TRAIN) -> list[Task]:
+    """Return `count` tasks of each split, spread evenly over it; all tasks of a smaller split.
+
+    The split `first` is read before the other, and the tasks for training come before those held out.
+    """
     check_positive(tasks=count)
-    found, driver = [], EnvDriver(env)
-    for split in (TRAIN, HELD_OUT):
+    found, driver = dict[str, list[Task]](), EnvDriver(env)
+    for split in sorted((TRAIN, HELD_OUT), key=lambda split: split != first):
         size = await driver.size(split)
         most = count if size is None else min(count, size)
-        found += [await driver.task(split, number * (size or most) // most) for number in range(most)]
-    if not found:
+        found[split] = [await driver.task(split, number * (size or most) // most) for number in range(most)]
+    if not any(found.values()):
         raise EnvError(f"{type(env).__name__}.tasks returns no task, neither for {TRAIN!r} nor for {HELD_OUT!r}")
-    return found
+    return [*found[TRAIN], *found[HELD_OUT]]
 
 
 async def play_each(play: Callable[[Case], Awaitable[Played]], cases: Iterable[Case]) -> list[Played]:
