@@ -14,8 +14,9 @@ from agentrl.config.loading import load, of_flags
 from agentrl.errors import ConfigError
 from agentrl.packaging.description import Description, describe
 from agentrl.plugins.tracebacks import call_author
+from agentrl.report.transcript import compact
 from agentrl.report.words import visible
-from agentrl.types import text_of
+from agentrl.types import Message, text_of
 
 SHOW_S = 600.0
 
@@ -46,11 +47,15 @@ def _lines(found: Description) -> Iterator[str]:
     versions = {source.distribution: source.version} | {one.distribution: one.version for one in source.wraps}
     packages = ", ".join(f"{distribution} {version}" for distribution, version in versions.items() if version)
     yield f"{source.name} ({packages})" if packages else source.name
-    yield found.summary
+    if found.summary:
+        yield found.summary
     yield from _block("class", [found.target])
     yield from _block("source", [str(found.path), f"sha256 {source.sha256}, {len(source.files)} files"])
     yield from _block("machine", [found.machine])
-    keys = ((f"{key.name}: {key.type} = {key.value}", f"    {key.meaning}") for key in found.keys)
+    values = [f"= {key.value}" if key.value else "(not set)" for key in found.keys]
+    keys = (
+        (f"{key.name}: {key.type} {value}", f"    {key.meaning}") for key, value in zip(found.keys, values, strict=True)
+    )
     yield from _block("keys", list(chain.from_iterable(keys)))
     yield from _block("limits", _columns([(name, str(value)) for name, value in asdict(found.limits).items()]))
     rewards = [(item.name, f"weight {item.weight:g}", f"per {item.scope}") for item in found.rewards]
@@ -61,13 +66,19 @@ def _lines(found: Description) -> Iterator[str]:
     yield from _block("splits", _columns(sizes))
     yield from _block("first task", [found.task_id])
     for message in found.start.messages:
-        yield from _block(message["role"], text_of(message).splitlines())
+        yield from _block(message["role"], _said(message) or ["(empty)"])
 
 
 def _block(title: str, lines: list[str]) -> Iterator[str]:
     if lines:
         yield f"\n{title}"
         yield from (f"  {line}" for line in lines)
+
+
+def _said(message: Message) -> list[str]:
+    """Return the lines of a message's text, and one for each of its tool calls."""
+    calls = (call["function"] for call in message.get("tool_calls") or ())
+    return [*text_of(message).splitlines(), *(f"{call['name']}({compact(call['arguments'])})" for call in calls)]
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

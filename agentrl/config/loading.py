@@ -278,7 +278,8 @@ def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     elif detail["type"] == "extra_forbidden":
         others = next((table.model_fields for part, table in TABLES.items() if part in loc), {})
         what = f"is no key there.{did_you_mean(loc[-1], others)}"
-    source = sources.get(key) or (sources.get(ENV) or sources.get(f"{ENV}.name") if loc[0] == ENV else "")
+    source = _source_within(loc, sources) or sources.get(key)
+    source = source or (sources.get(ENV) or sources.get(f"{ENV}.name") if loc[0] == ENV else "")
     where = f" ({source})" if source else ""
     meaning = f". Meaning: {known[key].description}." if key in known else ""
     is_whole = key and loc[0] not in (ENV, ROLES) and detail["type"] != "extra_forbidden"
@@ -286,3 +287,12 @@ def _explain(detail: ErrorDetails, sources: dict[str, str]) -> str:
     is_hidden = detail["type"] in ("missing", "extra_forbidden") or "@" in str(detail["input"])
     got = "" if is_hidden else f", got {detail['input']!r}"
     return f"{name} {what}{got}{where}{meaning}"
+
+
+def _source_within(loc: Sequence[str], sources: dict[str, str]) -> str:
+    """Return where the key at `loc` was set, or else where the keys of the table around it were; '' for a section."""
+    for length in range(len(loc), 1, -1):
+        name = ".".join(loc[:length])
+        if found := [source for key, source in sources.items() if f"{key}.".startswith(f"{name}.")]:
+            return ", ".join(dict.fromkeys(found))
+    return ""

@@ -50,6 +50,14 @@ def is_part(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") in PARTS and isinstance(value.get(value["type"]), str)
 
 
+def _part_fault(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    known = "{'type': 'text', 'text': …}"
+    if isinstance(kind, str) and kind not in PARTS:
+        return f"only text is supported, as in {known}, and no part of type {kind!r}"
+    return f"a content part has a type, as in {known}"
+
+
 def checked_messages(value: Any, name: str) -> list[Message]:
     """Return the messages that the method `name` returned, as a list; EnvError if one is not a chat message.
 
@@ -63,11 +71,10 @@ def checked_messages(value: Any, name: str) -> list[Message]:
             raise EnvError(
                 f"{name} returned the message {short(message)}; give it a role, and text or typed parts as content"
             )
-        if isinstance(content := message["content"], list) and not all(map(is_part, content)):
-            raise EnvError(
-                f"{name} returned the message {short(message)}; "
-                "a content part has a type, as in {'type': 'text', 'text': …}"
-            )
+        content = message["content"]
+        wrong = [part for part in content if not is_part(part)] if isinstance(content, list) else []
+        if wrong:
+            raise EnvError(f"{name} returned the message {short(message)}; {_part_fault(wrong[0])}")
         if (role := message.get("role")) not in ROLES:
             meant = ROLES_ELSEWHERE.get(str(role), str(role))
             raise EnvError(f"{name} returned a message with the role {role!r}.{did_you_mean(meant, ROLES)}")

@@ -41,16 +41,6 @@ def solution_of(env: Env, task: Task) -> Policy | None:
     return None if oracle is None else _named(checked_policy(oracle, _where(env)), _where(env))
 
 
-def oracle_of(env: Env, task: Task) -> Policy:
-    """Return the oracle of a task. Raises EnvError if it has none."""
-    solution = solution_of(env, task)
-    if solution is None:
-        if type(env).oracle is Env.oracle:
-            raise EnvError(f"{type(env).__name__} has no oracle; write oracle(task)")
-        raise EnvError(f"{_where(env)} returned None for task {task.id!r}, as if nobody knew its solution")
-    return solution
-
-
 def _where(env: Env) -> str:
     return f"{type(env).__name__}.oracle{defined_at(env.oracle)}"
 

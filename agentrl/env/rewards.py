@@ -143,6 +143,9 @@ def _is_index(value: Any) -> TypeGuard[int]:
 
 def counted(signal: Signal, value: Any) -> Signal:
     """Return the signal with this value as a float, or an invalid signal if it is not a finite number to train on."""
+    if inspect.iscoroutine(value):
+        value.close()
+        return invalid(signal, f"returned a coroutine of {value.__qualname__}, which is not awaited; write await")
     if not (isinstance(value, int | float) or hasattr(value, "__float__")):
         return invalid(signal, f"returned {short(value)}; return a number or a Signal")
     try:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from agentrl.env.messages import short
 from agentrl.errors import ConfigError, EnvError, UnknownNameError
-from agentrl.types import HELD_OUT, TRAIN
+from agentrl.types import HELD_OUT, TRAIN, is_unicode
 
 MAX_YIELDED = 1_000_000
 MAX_SKIPPED = 10_000_000
@@ -76,7 +76,10 @@ class Stream:
             try:
                 self._recent[self._next] = next(self._iterator)
             except StopIteration as end:
-                raise IndexError(f"the task generator ended after {self._next} tasks, before {index}") from end
+                raise EnvError(
+                    f"the generator function that tasks() returned ended after {self._next} tasks: "
+                    "let it yield without end, or return a list of the tasks"
+                ) from end
             self._recent.pop(self._next - WINDOW, None)
             self._next += 1
         return self._recent[index]
@@ -112,6 +115,11 @@ class IndexedTasks:
             raise EnvError(f"task {index} of split {self.split!r} is a {type(task).__name__}; give agentrl.env.Task")
         if not isinstance(task.id, str):
             raise EnvError(f"task {index} of split {self.split!r} has the id {task.id!r}; give text")
+        if not is_unicode(task.id):
+            raise EnvError(
+                f"task {index} of split {self.split!r} has the id {short(task.id)}, which UTF-8 cannot write: replace "
+                "its lone surrogates"
+            )
         return replace(task, split=self.split, index=index)
 
 

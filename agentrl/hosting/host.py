@@ -18,7 +18,7 @@ from agentrl.env.dry_run.verdict import DryRunRequest
 from agentrl.env.roles import roles_of
 from agentrl.errors import ConfigError, EnvError
 from agentrl.hosting.channel import Channel
-from agentrl.hosting.inspection import inspect
+from agentrl.hosting.inspection import inspect, make
 from agentrl.hosting.peer import Peer
 from agentrl.hosting.tokens import tokens_of
 from agentrl.hosting.wire import PROTOCOL, EnvFacts, answer_of, ask_of, casting_of, episode_of, reply_of
@@ -52,8 +52,8 @@ class HostedEnv:
         return set(roles_of(self.kind))
 
     async def facts(self) -> EnvFacts:
-        """Return what a worker should know."""
-        driver, name = self.driver(), self.kind.__name__
+        """Return what a worker should know. Raises ConfigError if no object can be made."""
+        driver, name = EnvDriver(make(self.name, self.options)), self.kind.__name__
         return EnvFacts(name, driver.is_agent, driver.max_turns, driver.has_group_rewards, tuple(sorted(self.roles)))
 
     @cached_property

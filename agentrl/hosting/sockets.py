@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,15 @@ OPEN_S, PATIENCE_S, PAUSE_S = 30.0, 60.0, 1.0
 """How long a handshake may take, and for how long and how often a server that is away is called again."""
 PING_S, SILENCE_S = 30.0, 120.0
 """How often the server asks whether a worker is there, and how long that may take to answer."""
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    """Return False for an error of a client that opens no WebSocket, such as one that speaks TLS."""
+    return not (record.exc_info and isinstance(record.exc_info[1], InvalidHandshake))
+
+
+_LOG = logging.getLogger(__name__)
+_LOG.addFilter(_is_own)
 
 
 def name_at(address: str) -> str:
@@ -135,7 +145,7 @@ class EnvServer:
             async with serve(
                 self._connected, host, port, process_request=self._admit, origins=[None], open_timeout=OPEN_S,
                 close_timeout=CLOSE_S, ping_interval=PING_S, ping_timeout=SILENCE_S, max_size=MAX_BYTES,
-                compression=None,
+                compression=None, logger=_LOG,
             ) as server:  # fmt: skip
                 yield next(iter(server.sockets)).getsockname()[1]
         finally:

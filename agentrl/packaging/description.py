@@ -38,6 +38,7 @@ class Key:
     name: str
     type: str
     value: str
+    """As a flag takes it; empty for None, which no flag can give."""
     meaning: str
 
 
@@ -103,7 +104,7 @@ def _keys(env: Env) -> Iterator[Key]:
     for name, info in type(env.config).model_fields.items():
         kind = inspect.formatannotation(info.annotation).replace("typing.", "")
         value = getattr(env.config, name)
-        yield Key(f"--env.{name}", kind, "none" if value is None else toml_text(value), meaning_of(info))
+        yield Key(f"--env.{name}", kind, "" if value is None else toml_text(value), meaning_of(info))
 
 
 def _summary(distribution: str) -> str:

@@ -78,7 +78,11 @@ def load_path(kind: Kind[T], name: str) -> type[T]:
     """
     file, chosen = split_class(name)
     if file.endswith(":"):
-        raise ConfigError(f"{kind.noun} {name!r}: write one colon before the class, as in {file}{chosen}")
+        bare = file.rstrip(":")
+        remedy = (
+            f"write one colon before the class, as in {bare}:{chosen}" if chosen else f"write {bare}, or {bare}:Class"
+        )
+        raise ConfigError(f"{kind.noun} {name!r}: {remedy}")
     path = expanded(file).resolve()
     if path.is_file() and path.suffix == PICKLE:
         return load_pickle(kind, path, path.stat().st_mtime_ns)

@@ -142,7 +142,7 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
         ("steps", str(s.steps)),
         ("time" if s.incarnations < 2 else "time since the resume", time_words(s.seconds, s.start_parts)),
         ("attempts", f"{c.dispatched} dispatched: {', '.join(counted)}"),
-        ("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained"),
+        *([("tokens", f"{s.tokens_sampled:,} sampled, {s.tokens_trained:,} trained")] if s.steps else []),
         *([("tasks without a signal", aside)] if aside else []),
         *restarts,
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from functools import cache, partial
-from types import ModuleType, new_class
+from types import FunctionType, ModuleType, new_class
 from typing import Any, cast
 
 from agentrl.env.base import Env
@@ -62,8 +62,11 @@ def _made(module: ModuleType, name: str) -> type[Env] | None:
 
 
 def _bound(module: ModuleType, base: type[Env], name: str, **members: Any) -> type[Env]:
-    """Return a subclass that belongs to the file, under a name by which every process finds it."""
-    bound = {BOUND_NAME: f"{module.__file__}:{name}", "__module__": module.__name__, "__qualname__": name}
+    """Return a subclass that belongs to the file: with its docstring, under a name by which every process finds it."""
+    value = getattr(module, name)
+    doc = (isinstance(value, type | FunctionType) and value.__doc__) or ""
+    bound = {"__doc__": doc, "__module__": module.__name__, "__qualname__": name}
+    bound[BOUND_NAME] = f"{module.__file__}:{name}"
     return cast("type[Env]", new_class(name, (base,), exec_body=lambda body: body.update(bound | members)))
 
 

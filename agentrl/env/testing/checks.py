@@ -17,7 +17,7 @@ from agentrl.env.driver.loop import run_on_private_loop
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.gymnasium import GymnasiumEnv
 from agentrl.env.play import aplay
-from agentrl.env.policies import NOISE, canaries_of, echo, oracle_of, player_of, saying, solution_of, solution_reward
+from agentrl.env.policies import NOISE, canaries_of, echo, player_of, saying, solution_of, solution_reward
 from agentrl.env.tasks import Task
 from agentrl.env.testing.cancellation import cancel_everywhere, described
 from agentrl.env.testing.episodes import (
@@ -33,6 +33,7 @@ from agentrl.env.testing.episodes import (
 )
 from agentrl.errors import ConfigError
 from agentrl.plugins.blocking import run_in_thread
+from agentrl.plugins.tracebacks import defined_at
 from agentrl.types import TRAIN, Message
 
 T = TypeVar("T")
@@ -115,7 +116,10 @@ async def check_oracle(make: MakeEnv, *, tasks: int = 8, least: float | None = N
     least = solution_reward(make()) if least is None else least
 
     async def check(task: Task) -> None:
-        episode = await _played(make, task, oracle_of(make(), task))
+        solution = solution_of(env := make(), task)
+        where = f"{type(env).__name__}.oracle{defined_at(env.oracle)}"
+        assert solution is not None, f"{where} has no solution of {_named(task)}; write oracle(task)"
+        episode = await _played(make, task, solution)
         if least is None:
             assert not _why(episode), f"the oracle of {_named(task)} is not scored{_why(episode)}"
         else:

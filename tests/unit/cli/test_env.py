@@ -98,7 +98,7 @@ def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys:
         "  one abacus",
         "  --env.start: int = 7",
         "      where to begin",
-        "  --env.mood: str | None = none",
+        "  --env.mood: str | None (not set)",
         "  max_turns           3",
         "  right  weight 0.5  per turn",
         "tool next",
@@ -111,6 +111,26 @@ def test_show_says_everything_that_an_environment_offers(tmp_path: Path, capsys:
         assert line in text.splitlines()
     assert "Not shown" not in text
     assert "sha256" in text
+
+
+def test_show_has_every_first_message_with_its_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = '{"id": "1", "type": "function", "function": {"name": "next", "arguments": {"number": 3}}}'
+    messages = f'[Message(role="system", content=""), Message(role="assistant", content="", tool_calls=[{call}])]'
+    (tmp_path / "mine.py").write_text(re.sub(r"return \[Message.*", f"return {messages}", ENVIRONMENT))
+    text = shown("show", str(tmp_path / "mine.py"), "--env.start", "7", capsys=capsys)
+    assert text.endswith('\nsystem\n  (empty)\n\nassistant\n  next({"number": 3})\n')
+
+
+@pytest.mark.parametrize(
+    ("doc", "summary"), [("", ""), ('    """Answer a question.\n\n    Not shown."""\n', "Answer a question.\n")]
+)
+def test_show_has_the_docstring_of_a_function(
+    doc: str, summary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"async def agent(task, ctx, model):\n{doc}    await model.ask('Hi')\n")
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"number": {n}}}\n' for n in range(60)))
+    text = shown("show", str(tmp_path / "mine.py"), "--env.data", str(tmp_path / "rows.jsonl"), capsys=capsys)
+    assert text.startswith(f"{tmp_path / 'mine.py'}\n{summary}\nclass\n")
 
 
 def test_show_says_of_which_package_a_version_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,3 +223,23 @@ def test_a_key_of_an_earlier_version_is_refused_with_its_present_name(old: str, 
     assert refusal(None, (old, "1")) == f"{old} (--{old}) is now called {new}."
     bare = old.rpartition(".")[2]
     assert refusal(None, (bare, "1")) == f"{bare} (--{bare}) is now called {new}."
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"roles.judge.url": "localhost:1"}, r"^roles\.judge\.model is required \(--roles\.judge\.url\)"),
+        (
+            {"roles.judge.url": "localhost:1", "roles.judge.model": "m"},
+            r"^roles\.judge has a url without .* \(--roles\.judge\.url, --roles\.judge\.model\)",
+        ),
+        (
+            {"roles.judge.model": "m", "roles.judge.retries": "-1"},
+            r"^roles\.judge\.retries .* \(--roles\.judge\.retries\)",
+        ),
+    ],
+)
+def test_an_error_of_a_role_names_the_flags_of_that_role(flags: dict[str, str], message: str) -> None:
+    others = {"roles.aide.model": "a", **flags, "roles.customer.model": "c"}
+    with pytest.raises(ConfigError, match=message):
+        load(None, of_flags(others.items()))

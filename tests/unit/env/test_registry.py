@@ -291,6 +291,7 @@ def test_errors_of_keys_read_like_those_of_a_run(options: dict[str, object], mes
     [
         ("{}:Env", r"mine\.py: Env is abstract: define setup and tasks\. Known: Guess\.$"),
         ("{}::Guess", r"write one colon before the class, as in .*mine\.py:Guess$"),
+        ("{}:", r"write \S*mine\.py, or \S*mine\.py:Class$"),
     ],
 )
 def test_a_misnamed_class_gets_the_remedy(name: str, message: str, tmp_path: Path) -> None:

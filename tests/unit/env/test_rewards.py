@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -180,6 +182,33 @@ async def test_a_group_reward_that_raises_is_invalid_for_all() -> None:
 
     rows = await EnvDriver(Raises()).score_group(episodes(1, 2))
     assert ["KeyError" in row[0].reason for row in rows] == [True, True]
+
+
+async def test_a_reward_that_is_not_awaited_is_invalid_and_says_so(recwarn: pytest.WarningsRecorder) -> None:
+    class Judged(Echo):
+        async def judge(self) -> float:
+            return 1.0
+
+        @reward
+        async def number(self, ctx: Context) -> object:
+            return self.judge()
+
+        @reward
+        async def signal(self, ctx: Context) -> Signal:
+            return Signal("signal", self.judge())  # type: ignore[arg-type]
+
+        @reward(scope="group")
+        def group(self, episodes: Sequence[Episode]) -> object:
+            return [self.judge() for _ in episodes]
+
+    driver = EnvDriver(Judged())
+    _, *signals = await finish(driver)
+    signals += [row[0] for row in await driver.score_group(episodes(1))]
+    assert [one.valid for one in signals] == [False] * 3
+    assert {one.reason.partition(" of ")[0] for one in signals} == {"returned a coroutine"}
+    assert signals[0].reason.endswith("Judged.judge, which is not awaited; write await")
+    gc.collect()
+    assert not recwarn.list
 
 
 async def test_a_number_that_cannot_be_shown_is_an_invalid_reward() -> None:

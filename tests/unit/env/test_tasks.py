@@ -38,7 +38,7 @@ def test_a_generator_is_replayed_to_any_index_in_any_order() -> None:
 
 
 def test_a_generator_that_ends_says_where() -> None:
-    with pytest.raises(IndexError, match=f"ended after {3 * WINDOW} tasks"):
+    with pytest.raises(EnvError, match=f"ended after {3 * WINDOW} tasks: let it yield without end, or return a list"):
         IndexedTasks(numbers, "train", 1)[3 * WINDOW]
 
 
@@ -111,3 +111,9 @@ def test_other_sources_are_rejected(source: object) -> None:
 def test_an_item_that_is_not_a_task_is_rejected() -> None:
     with pytest.raises(EnvError, match="is a dict"):
         IndexedTasks([{"question": "?"}], "train", 0)[0]  # type: ignore[list-item]
+
+
+def test_an_id_that_no_file_can_hold_is_rejected() -> None:
+    assert IndexedTasks([Task("\U0001f600")], "train", 0)[0].id == "\U0001f600"
+    with pytest.raises(EnvError, match=r"task 0 of split 'train' has the id 'a\\ud800', which UTF-8 cannot write"):
+        IndexedTasks([Task("a\ud800")], "train", 0)[0]

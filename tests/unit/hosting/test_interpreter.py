@@ -405,6 +405,21 @@ def test_a_fault_is_found_before_the_run(python: Path) -> None:
         inspected(python, how_many=3)
 
 
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_class_that_cannot_be_made_is_described_alike_in_every_interpreter(
+    is_apart: bool, python: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from agentrl.env import Env\n\nclass Mine(Env):\n    def __init__(self):\n        pass\n\n"
+        "    def tasks(self, split): return []\n"
+        "    def setup(self, task, ctx): return []\n"
+    )
+    request = DryRunRequest(str(own), {}, ())
+    with pytest.raises(ConfigError, match=r"^Mine cannot be made: TypeError: .* \(own\.py:4\)$"):
+        inspect_env(request, python if is_apart else None, has_reward_models=False)
+
+
 def test_an_interpreter_that_lacks_what_agentrl_needs_is_refused_with_the_remedy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=DEADLINE_S)
     with pytest.raises(ConfigError, match=r"lacks what agentrl needs.*pip install.*'msgspec>="):

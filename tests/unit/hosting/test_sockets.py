@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -271,3 +273,17 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def test_a_client_that_speaks_tls_leaves_nothing_in_the_output(caplog: pytest.LogCaptureFixture) -> None:
+    incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    async with asyncio.timeout(10), EnvServer(f"{FILE}:Chat", {}).listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(hello.read())
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []

@@ -14,8 +14,8 @@ from agentrl_sandbox import UnavailableError, choose
 from agentrl.cli.main import main
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.schema import Config
-from agentrl.env import resolve
-from agentrl.errors import ConfigError
+from agentrl.env import make_env, play, resolve
+from agentrl.errors import ConfigError, DataError
 from agentrl.packaging.scaffold import TEMPLATES, PackageName, write_package
 from agentrl.training.inputs import RunInputs
 from tests.unit.house.source import author_sources, sources
@@ -54,6 +54,18 @@ def test_training_accepts_a_new_package_and_has_nothing_to_note(template: str, t
     kind = resolve(str(folder))
     assert kind.__name__ == PackageName("", f"new-{template}").env_class
     assert inputs.notice == kind().preflight()
+
+
+def test_an_answer_of_signs_is_not_earned_by_others(tmp_path: Path) -> None:
+    folder, data = tmp_path / "signs", tmp_path / "signs.jsonl"
+    write_package(PackageName("ada", "signs"), "dataset", folder)
+    data.write_text('{"question": "Which sign adds?", "answer": "+"}\n')
+    env = make_env(str(folder), data=str(data), heldout_share=1e-9)
+    episodes = play(env, ["+"], ["The sign is +"], [""], ["-"])
+    assert [episode.reward for episode in episodes] == [1.0, 1.0, 0.0, 0.0]
+    data.write_text('{"question": "Which sign adds?", "answer": " "}\n')
+    with pytest.raises(DataError, match="write a row"):
+        list(make_env(str(folder), data=str(data)).tasks("train"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -52,7 +52,16 @@ def test_the_closing_words_name_score_law_and_report(run: RunFolder) -> None:
     result = summary.read(run)
     assert result is not None
     text = printed(result, run)
-    for words in ("finished 30 steps", " → ", "holds", "stale", "report.html", "rollout", "2 processes replaced"):
+    for words in (
+        "finished 30 steps",
+        " → ",
+        "holds",
+        "stale",
+        " sampled, ",
+        "report.html",
+        "rollout",
+        "2 processes replaced",
+    ):
         assert words in text
     broken = dataclasses.replace(
         result, conservation=ConservationResult(("sample 1-1: trained 2 times, in steps [1, 2]",))
@@ -79,7 +88,9 @@ def test_a_run_without_evaluation_or_steps_has_a_summary(run: RunFolder, tmp_pat
     folder = RunFolder(tmp_path)
     summary.write(folder, empty)
     assert summary.read(folder) == empty
-    assert "stopped by Ctrl-C" in printed(empty, folder)
+    text = printed(empty, folder)
+    assert "stopped by Ctrl-C" in text
+    assert not re.search("^tokens ", text, re.M)
     assert summary.read(RunFolder(tmp_path / "none")) is None
 
 

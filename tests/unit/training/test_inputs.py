@@ -250,6 +250,10 @@ REFUSED = {
         "def setup(self, task, ctx): return [{'role': 'user', 'content': ['x', 'y']}]", "Whole",
         r"Mine\.setup returned the message .*'y'.*; a content part has a type, as in \{'type': 'text', 'text': …\}",
     ),
+    "parts of another type": (
+        "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'image_url'}]}]", "Whole",
+        r"Mine\.setup returned the message .*only text is supported.* and no part of type 'image_url'",
+    ),
     "parts without words": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "has a type",
     ),
