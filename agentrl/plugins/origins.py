@@ -14,6 +14,7 @@ FOLDERS: dict[str, list[Path]] = {}
 ADDED: set[str] = set()
 """What is in `sys.path` for the sake of source folders."""
 
+
 def top_of(target: str) -> str:
     """Return the top-level module of `module.sub:Class`."""
     return target.partition(":")[0].partition(".")[0]
