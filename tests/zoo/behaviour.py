@@ -271,6 +271,17 @@ class Wandering(Sums):
         return super().setup(task, ctx)
 
 
+class Vanishing(Sums):
+    """Changes the working folder to one that it removes."""
+
+    caught_by = "leftovers"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+        return super().setup(task, ctx)
+
+
 class Litter(Sums):
     """Makes temporary folders and forgets them."""
 

@@ -142,6 +142,28 @@ def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
     assert "ZeroDivisionError" in text
 
 
+class Cancelling(good.Sums):
+    @reward
+    def right(self, ctx: Context) -> float:
+        if not ctx.text.isdigit():
+            raise asyncio.CancelledError("no number")
+        return super().right(ctx)
+
+
+def test_a_cancellation_that_a_method_raises_fails_the_check_that_ran() -> None:
+    state, oracle = run_checks(Subject("cancelling", Cancelling), [BY_NAME["state"], BY_NAME["oracle"]])
+    assert (state.status, oracle.status) == (Status.FAILED, Status.PASSED)
+    assert re.fullmatch(r"CancelledError: no number \(test_zoo.py:\d+\)", state.text)
+
+
+def test_a_working_folder_that_disappears_is_named() -> None:
+    loop, leftovers = run_checks(subject(behaviour.Vanishing), [BY_NAME["event-loop"], BY_NAME["leftovers"]])
+    assert loop.status is Status.PASSED, loop.text
+    assert leftovers.text.endswith(
+        "changes the working folder, which all episodes of a worker share, to one that no longer exists"
+    )
+
+
 class Stumbling(good.Guessing):
     def oracle(self, task: Task) -> Policy:
         return lambda messages: str(int(text_of(messages[0])))
@@ -436,7 +458,7 @@ class Redirected(good.Sums):
 
 
 @pytest.mark.parametrize("env", [Dotted, Redirected])
-def test_what_an_environment_prints_is_no_verdict_of_another_process(env: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_environment_prints_is_no_verdict(env: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     [result] = run_checks(Subject.named(f"{Path(__file__).resolve()}:{env.__name__}", {}), [BY_NAME["process"]])
     assert result.status is Status.PASSED, result.text
