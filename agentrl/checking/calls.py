@@ -45,12 +45,17 @@ async def check_odd_calls(subject: Subject) -> str:
     return f"{len(calls)} calls of {len(tools)} tools"
 
 
+def valid_arguments(schema: Mapping[str, Any]) -> Arguments:
+    """Return arguments of the types that a tool asks for."""
+    known = schema.get("properties", {})
+    return {name: _valid(known.get(name, {})) for name in schema.get("required", known)}
+
+
 def odd_arguments(schema: Mapping[str, Any]) -> Iterator[Arguments]:
     """Yield valid arguments, none, one too many, and then those that are odd in one parameter."""
-    known = schema.get("properties", {})
-    valid = {name: _valid(known.get(name, {})) for name in schema.get("required", known)}
+    valid = valid_arguments(schema)
     yield from (valid, {}, valid | {"unexpected": 1})
-    for name, parameter in known.items():
+    for name, parameter in schema.get("properties", {}).items():
         yield from (valid | {name: value} for value in ODD.get(_type(parameter), (NESTED, None)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -91,6 +92,10 @@ class Subject:
             ) from made.error
         if made.error:
             raise made.error
+        if catch(os.getcwd).error:
+            raise ConfigError(
+                f"{name}: its import changes the working folder to one that no longer exists: leave out os.chdir"
+            )
         return cls(name, env_class, {key: anchored_value(value) for key, value in options.items()})
 
     def make(self) -> Env:

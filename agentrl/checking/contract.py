@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.checking.attempts import calling, offered
-from agentrl.checking.calls import odd_arguments
+from agentrl.checking.calls import valid_arguments
 from agentrl.checking.check import TASKS, Check, FailedError, Level, Subject
 from agentrl.env.base import Policy
 from agentrl.env.comparison import difference
@@ -149,7 +149,7 @@ async def _check_unchanged(subject: Subject, task: Task) -> None:
     env = subject.make()
     policies = dict[str, Policy | None]()
     for tool in await offered(subject, task):
-        policies[f"a call of {tool['name']}"] = [calling((tool["name"], next(odd_arguments(tool["parameters"]))))]
+        policies[f"a call of {tool['name']}"] = [calling((tool["name"], valid_arguments(tool["parameters"])))]
     policies["an ordinary episode"] = catch(player_of, env, task).value
     for who, policy in policies.items():
         with unchanged(env, task, who):

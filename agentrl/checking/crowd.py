@@ -13,7 +13,8 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
-from agentrl.checking.attempts import AT_A_TASK, affordable, faults_of, sampled
+from agentrl.checking.attempts import AT_A_TASK, affordable, calling, faults_of, offered, sampled
+from agentrl.checking.calls import valid_arguments
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
 from agentrl.env.policies import player_of
@@ -100,11 +101,13 @@ async def unblocked(subject: Subject) -> str:
 
 
 async def _round(subject: Subject, tasks: int) -> None:
-    """Play oracle, canaries and silence, one episode after another."""
+    """Play oracle, canaries and silence, one episode after another, and a turn that calls every tool."""
     for task in await sample_tasks(subject.make(), tasks):
         # No run asks for the oracle and the canaries, so they may compute.
         for policy in await asyncio.to_thread(own_evidence, subject.make(), task):
             await play_signals(subject.make(), task, policy)
+        calls = [(tool["name"], valid_arguments(tool["parameters"])) for tool in await offered(subject, task)]
+        await acatch(play_signals(subject.make(), task, [calling(*calls)]))  # `odd-calls` reports errors
 
 
 @contextmanager

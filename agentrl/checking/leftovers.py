@@ -20,6 +20,7 @@ from agentrl.checking.check import FailedError, SkippedError, Subject
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.policies import player_of
 from agentrl.env.testing.episodes import play_signals, sample_tasks
+from agentrl.errors import catch
 
 EPISODES = 4
 SETTLE_S = 2.0
@@ -88,7 +89,7 @@ async def _round(subject: Subject) -> set[str]:
 
 
 def _working_folder() -> str:
-    return os.getcwd()  # noqa: PTH109 (text is compared)
+    return catch(os.getcwd).value or "one that no longer exists"
 
 
 @contextmanager

@@ -31,7 +31,11 @@ WANTED = ("name", "description", "readme", "requires-python", "license", "depend
 TESTS = "tests"
 TESTS_S = 7200.0
 """Time for the tests of a package: those of `code` start hundreds of sandboxes."""
-WHERE = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).origin)"
+WHERE = """\
+import importlib.util, sys
+out, sys.stdout = sys.stdout, sys.stderr
+print(importlib.util.find_spec(sys.argv[1]).origin, file=out)
+"""
 LOAD = "import sys; from importlib.metadata import EntryPoint; [EntryPoint('', one, '').load() for one in sys.argv[1:]]"
 TOO_COMMON = ("tests", "test", "docs", "examples", "utils", "data", "scripts")
 """Modules that would hide those of others."""
@@ -200,7 +204,7 @@ async def clean(subject: Subject) -> str:
 async def _check_evidence(subject: Subject, place: Installed) -> None:
     probe = Probe(place.source.name_of(subject), subject.options, TASKS // 4)
     said = await place.run(["-m", "agentrl.checking.probe"], stdin=json.dumps(asdict(probe), default=str))
-    verdicts: Verdicts = json.loads(said.splitlines()[-1])
+    verdicts: Verdicts = json.loads(said)
     without = (case for case, verdict in verdicts.items() if None in verdict["rewards"].values())
     fail_if(f"a reward has no value without network, for the task and policy {case}" for case in without)
 

@@ -24,7 +24,7 @@ from agentrl.checking.catalogue import CHECKS
 from agentrl.checking.check import Status, Subject
 from agentrl.checking.running import run_checks
 from agentrl.errors import ConfigError
-from agentrl.types import Trajectory
+from agentrl.types import Trajectory, as_unicode
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -93,7 +93,7 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
     try:
         subject = _subject(request)
     except ConfigError as error:
-        write(Refused(str(error)))
+        write(Refused(as_unicode(str(error))))
         return
 
     def started(limit_s: float) -> None:
@@ -103,7 +103,7 @@ def _answer(request: Request, write: Callable[[Record], object]) -> None:
         write(Estimated(text))
 
     for result in run_checks(subject, [BY_NAME[name] for name in request.checks], started, estimated):
-        write(Finished(result.status, result.text, result.seconds, result.remedy))
+        write(Finished(result.status, as_unicode(result.text), result.seconds, result.remedy))
     write(Done())
 
 

@@ -25,7 +25,7 @@ from agentrl.checking.check import (
 )
 from agentrl.env.driver.resources import close_shared
 from agentrl.env.testing.episodes import SLOW_S, sample_tasks
-from agentrl.errors import AgentRLError, Caught, acatch
+from agentrl.errors import AgentRLError, Caught, ExitedError, acatch
 from agentrl.plugins.blocking import authors_line
 from agentrl.plugins.tracebacks import describe_error
 
@@ -131,6 +131,14 @@ def _judged(outcome: Caught) -> tuple[Status, str]:
     return Status.FAILED, str(outcome.error) if is_described else describe_error(outcome.error)
 
 
+async def _outcome(work: Coroutine[Any, Any, Any]) -> Caught:
+    """Await and catch; also a CancelledError, which the environment has raised: nothing cancels a check."""
+    try:
+        return await acatch(work)
+    except asyncio.CancelledError as error:
+        return Caught(error=ExitedError(error))
+
+
 class _BlockedError(AssertionError):
     """Code of the environment holds the event loop; the message has its line."""
 
@@ -139,6 +147,7 @@ class _Room:
     """An event loop in a thread of its own, in place of which a new one is made if something blocks it."""
 
     def __init__(self) -> None:
+        self._home = Path.cwd()
         self._start()
 
     def _start(self) -> None:
@@ -148,7 +157,7 @@ class _Room:
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float) -> Caught:
         """Return the outcome of a coroutine, a _BlockedError if it did not end in time. The working folder stays."""
-        running, home = asyncio.run_coroutine_threadsafe(acatch(work), self._loop), Path.cwd()
+        running = asyncio.run_coroutine_threadsafe(_outcome(work), self._loop)
         try:
             return running.result(timeout_s + GRACE_S)
         except concurrent.futures.TimeoutError:
@@ -160,4 +169,4 @@ class _Room:
             )
             return Caught(error=_BlockedError(text))
         finally:
-            os.chdir(home)
+            os.chdir(self._home)

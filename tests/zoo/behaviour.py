@@ -71,6 +71,24 @@ class Sleepy(Sums):
         return super().setup(task, ctx)
 
 
+class Drowsy(Adder):
+    """Has a tool that waits on the event loop, and which its oracle does not call."""
+
+    caught_by = "event-loop"
+    oracle = Sums.oracle
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first number
+            b: the second number
+        """
+        time.sleep(0.12)
+        return a + b
+
+
 class Faithful(Sums):
     """Waits in its teardown for an answer of the model."""
 
@@ -268,6 +286,17 @@ class Wandering(Sums):
 
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         os.chdir("/")
+        return super().setup(task, ctx)
+
+
+class Vanishing(Sums):
+    """Changes the working folder to one that it removes."""
+
+    caught_by = "leftovers"
+
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
         return super().setup(task, ctx)
 
 

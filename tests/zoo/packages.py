@@ -66,6 +66,12 @@ GOOD = {
     "agentrl_zoo/pairs.json": PAIRS,
     "tests/test_zoo.py": TEST,
 }
+PRINTING = {
+    "pyproject.toml": PROJECT.replace("agentrl_zoo:Zoo", "agentrl_zoo.env:Zoo"),
+    "agentrl_zoo/__init__.py": 'from agentrl_zoo.env import Zoo\nprint(".", end="")\n',
+    "agentrl_zoo/env.py": MODULE,
+}
+"""Files of a package without a fault that prints, without a line break, when it is imported."""
 UTILS = '[tool.setuptools]\npy-modules = ["utils"]\n\n[tool'
 CALL_HOME = 'import urllib.request\nurllib.request.urlopen("http://192.0.2.1/pairs.json", timeout=3)\n'
 ANIMALS: dict[str, tuple[str, dict[str, str]]] = {

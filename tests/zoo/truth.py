@@ -8,6 +8,7 @@ import re
 import statistics
 import time
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
@@ -191,6 +192,49 @@ class Shallow(Sums):
         try:
             return float(json.loads(ctx.text) == int(gold(ctx)))
         except json.JSONDecodeError:
+            return 0.0
+
+
+class Divided(Sums):
+    """Reads a fraction, and raises an error where its denominator is 0."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            return float(Fraction(ctx.text) == int(gold(ctx)))
+        except ValueError:
+            return 0.0
+
+
+class Keyed(Sums):
+    """Reads JSON, and raises an error where it is no object."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            return float(json.loads(ctx.text).get("sum") == int(gold(ctx)))
+        except (ValueError, RecursionError):
+            return 0.0
+
+    def oracle(self, task: Task) -> Policy:
+        return [json.dumps({"sum": sum(task.data)})]
+
+
+class Unlocked(Keyed):
+    """Reads an object, and raises an error where it lacks a key."""
+
+    caught_by = "malformed"
+
+    @reward
+    def right(self, ctx: Context) -> float:
+        try:
+            read = json.loads(ctx.text)
+            return float(isinstance(read, dict) and read["sum"] == int(gold(ctx)))
+        except (ValueError, RecursionError):
             return 0.0
 
 

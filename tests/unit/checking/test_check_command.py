@@ -109,6 +109,25 @@ def test_a_class_that_cannot_be_made_exits_2_with_its_fault(tmp_path: Path, caps
     assert "def __init__(self, config=None, **options)" in capsys.readouterr().err
 
 
+def test_a_working_folder_that_an_import_removes_exits_2_with_its_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaving = "import os, tempfile\nwith tempfile.TemporaryDirectory() as folder:\n    os.chdir(folder)\n"
+    (tmp_path / "leaving.py").write_text(leaving + BROKEN)
+    assert main(["env", "check", str(tmp_path / "leaving.py")]) == 2
+    assert "its import changes the working folder to one that no longer exists" in capsys.readouterr().err
+
+
+def test_half_a_surrogate_pair_in_an_error_is_no_error_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusing = BROKEN.replace("return float(", 'raise ValueError(os.fsdecode(b"caf\\xe9"))\n        float(')
+    (tmp_path / "refusing.py").write_text(f"import os\n{refusing}")
+    assert main(["env", "check", str(tmp_path / "refusing.py"), "--level", "contract", "--json"]) == 1
+    [failed] = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["status"] == "failed"]
+    assert "ValueError: caf? (refusing.py:" in failed["text"]
+
+
 def test_the_page_lists_every_check_with_its_question_and_remedy() -> None:
     page = Path("docs/check-an-env.md").read_text()
     shown = [line for line in page.splitlines() if line.startswith("| `")]

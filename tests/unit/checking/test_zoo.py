@@ -142,6 +142,28 @@ def test_an_error_in_every_ordinary_episode_is_one_failure() -> None:
     assert "ZeroDivisionError" in text
 
 
+class Cancelling(good.Sums):
+    @reward
+    def right(self, ctx: Context) -> float:
+        if not ctx.text.isdigit():
+            raise asyncio.CancelledError("no number")
+        return super().right(ctx)
+
+
+def test_a_cancellation_that_a_method_raises_fails_the_check_that_ran() -> None:
+    state, oracle = run_checks(Subject("cancelling", Cancelling), [BY_NAME["state"], BY_NAME["oracle"]])
+    assert (state.status, oracle.status) == (Status.FAILED, Status.PASSED)
+    assert re.fullmatch(r"CancelledError: no number \(test_zoo.py:\d+\)", state.text)
+
+
+def test_a_working_folder_that_disappears_is_named() -> None:
+    loop, leftovers = run_checks(subject(behaviour.Vanishing), [BY_NAME["event-loop"], BY_NAME["leftovers"]])
+    assert loop.status is Status.PASSED, loop.text
+    assert leftovers.text.endswith(
+        "changes the working folder, which all episodes of a worker share, to one that no longer exists"
+    )
+
+
 class Stumbling(good.Guessing):
     def oracle(self, task: Task) -> Policy:
         return lambda messages: str(int(text_of(messages[0])))
@@ -423,6 +445,25 @@ def test_other_processes_find_what_relative_paths_name(tmp_path: Path, monkeypat
     assert result.status is Status.PASSED, result.text
 
 
+class Dotted(good.Sums):
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        print(".", end="")
+        return super().setup(task, ctx)
+
+
+class Redirected(good.Sums):
+    def setup(self, task: Task, ctx: Context) -> list[Message]:
+        sys.stdout = sys.stderr
+        return super().setup(task, ctx)
+
+
+@pytest.mark.parametrize("env", [Dotted, Redirected])
+def test_what_an_environment_prints_is_no_verdict(env: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    [result] = run_checks(Subject.named(f"{Path(__file__).resolve()}:{env.__name__}", {}), [BY_NAME["process"]])
+    assert result.status is Status.PASSED, result.text
+
+
 SHIPPED = ("guess", "functions", "search", "math", "code", "./examples/coin.py", "./examples/countdown_env.py")
 
 
@@ -536,6 +577,13 @@ def test_a_package_without_a_fault_passes_every_check(tmp_path: Path) -> None:
     found = list(run_checks(replace(env, is_clean=True), PACKAGED))
     assert [f"{r.check.name}: {r.text}" for r in found if r.status is not Status.PASSED] == []
     assert "distributions installed; 1 passed" in found[-1].text
+
+
+@pytest.mark.timeout(180)
+def test_a_package_may_print_when_it_is_imported(tmp_path: Path) -> None:
+    env = Subject.named(str(packages.write(tmp_path, "printing", packages.PRINTING)), {})
+    found = run_checks(env, [BY_NAME[name] for name in ("build", "offline")])
+    assert [f"{result.check.name}: {result.text}" for result in found if not result.status.is_fine] == []
 
 
 def test_a_machine_without_network_namespaces_cuts_the_network_in_python(tmp_path: Path) -> None:
