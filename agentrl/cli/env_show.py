@@ -14,7 +14,6 @@ from agentrl.config.loading import load, of_flags
 from agentrl.errors import ConfigError
 from agentrl.packaging.description import Description, describe
 from agentrl.plugins.tracebacks import call_author
-from agentrl.report.transcript import compact
 from agentrl.report.words import visible
 from agentrl.types import Message, text_of
 
@@ -77,8 +76,9 @@ def _block(title: str, lines: list[str]) -> Iterator[str]:
 
 def _said(message: Message) -> list[str]:
     """Return the lines of a message's text, and one for each of its tool calls."""
-    calls = (call["function"] for call in message.get("tool_calls") or ())
-    return [*text_of(message).splitlines(), *(f"{call['name']}({compact(call['arguments'])})" for call in calls)]
+    called = [call["function"] for call in message.get("tool_calls") or ()]
+    calls = [f"{call['name']}({json.dumps(call['arguments'], ensure_ascii=False)})" for call in called]
+    return [*text_of(message).splitlines(), *calls]
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

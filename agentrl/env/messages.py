@@ -54,7 +54,7 @@ def _part_fault(part: Any) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     known = "{'type': 'text', 'text': …}"
     if isinstance(kind, str) and kind not in PARTS:
-        return f"only text is supported, as in {known}, and no part of type {kind!r}"
+        return f"parts of the type {kind!r} are not supported, only those of text, as in {known}"
     return f"a content part has a type, as in {known}"
 
 

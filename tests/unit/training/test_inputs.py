@@ -252,7 +252,7 @@ REFUSED = {
     ),
     "parts of another type": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'image_url'}]}]", "Whole",
-        r"Mine\.setup returned the message .*only text is supported.* and no part of type 'image_url'",
+        r"Mine\.setup returned the message .*; parts of the type 'image_url' are not supported, only those of text",
     ),
     "parts without words": (
         "def setup(self, task, ctx): return [{'role': 'user', 'content': [{'type': 'text'}]}]", "Whole", "has a type",
