@@ -41,6 +41,8 @@ SETTINGS = EpisodeSettings(1.0, 65_536, 0, 60.0, 60.0, asks_success=True)
 MAX_CONTEXT = 1 << 20
 IN_TURN_S = 20.0
 """Time for the episodes that a check has to play one after another."""
+TICK_S = 1e-6
+"""Least duration of what is measured: an environment may stop the clock."""
 AT_A_TASK = 8
 """About how many episodes the evidence of an environment is, at one task of each split."""
 
@@ -165,4 +167,4 @@ async def affordable(subject: Subject, most: int, episodes: int = 1) -> int:
     task = (await sample_tasks(env, 1))[0]
     began = time.monotonic()
     await play_signals(env, task, player_of(env, task))
-    return max(1, min(most, int(IN_TURN_S / (episodes * (time.monotonic() - began)))))
+    return max(1, min(most, int(IN_TURN_S / (episodes * max(TICK_S, time.monotonic() - began)))))

@@ -13,7 +13,7 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
-from agentrl.checking.attempts import AT_A_TASK, affordable, calling, faults_of, offered, sampled
+from agentrl.checking.attempts import AT_A_TASK, TICK_S, affordable, calling, faults_of, offered, sampled
 from agentrl.checking.calls import valid_arguments
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
@@ -43,7 +43,7 @@ async def crowd(subject: Subject) -> str:
             continue
         began = time.monotonic()
         latencies = await _play(subject, tasks, size)
-        took_s, before = time.monotonic() - began, size
+        took_s, before = max(TICK_S, time.monotonic() - began), size
         middle, late = _quantiles(latencies)
         rows.append(
             f"{size:>6,} episodes at once: median {middle:.0f} ms, p99 {late:.0f} ms, {size / took_s:.0f} per s"

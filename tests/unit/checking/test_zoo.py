@@ -445,6 +445,12 @@ def test_other_processes_find_what_relative_paths_name(tmp_path: Path, monkeypat
     assert result.status is Status.PASSED, result.text
 
 
+def test_a_clock_that_stands_still_ends_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    found = run_checks(Subject("frozen", good.Sums), [BY_NAME["state"], BY_NAME["crowd"]])
+    assert [result.text for result in found if result.status is not Status.PASSED] == []
+
+
 class Dotted(good.Sums):
     def setup(self, task: Task, ctx: Context) -> list[Message]:
         print(".", end="")
