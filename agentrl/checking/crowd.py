@@ -13,7 +13,7 @@ from inspect import getfile
 from pathlib import Path
 from statistics import quantiles
 
-from agentrl.checking.attempts import AT_A_TASK, TICK_S, affordable, calling, faults_of, offered, sampled
+from agentrl.checking.attempts import AT_A_TASK, IN_TURN_S, TICK_S, affordable, calling, faults_of, offered, sampled
 from agentrl.checking.calls import valid_arguments
 from agentrl.checking.check import FailedError, Subject
 from agentrl.env.base import Env
@@ -102,12 +102,14 @@ async def unblocked(subject: Subject) -> str:
 
 async def _round(subject: Subject, tasks: int) -> None:
     """Play oracle, canaries and silence, one episode after another, and a turn that calls every tool."""
-    for task in await sample_tasks(subject.make(), tasks):
+    found = await sample_tasks(subject.make(), tasks)
+    for task in found:
         # No run asks for the oracle and the canaries, so they may compute.
         for policy in await asyncio.to_thread(own_evidence, subject.make(), task):
             await play_signals(subject.make(), task, policy)
-        calls = [(tool["name"], valid_arguments(tool["parameters"])) for tool in await offered(subject, task)]
-        await acatch(play_signals(subject.make(), task, [calling(*calls)]))  # `odd-calls` reports errors
+    calls = [(tool["name"], valid_arguments(tool["parameters"])) for tool in await offered(subject, found[0])]
+    turn = play_signals(subject.make(), found[0], [calling(*calls)])
+    await acatch(asyncio.wait_for(turn, IN_TURN_S))  # `odd-calls` reports errors
 
 
 @contextmanager

@@ -46,10 +46,11 @@ ABSENT = {
 
 # Keys that do not affect what a run learns; a resume may change them.
 RESUMABLE = re.compile(
-    r"steps|env_lock|eval\.every|(checkpoint|track|engine|scorers)\..+|rollout\.(workers|concurrency)|"
+    r"(?!env\.|algorithm\.)(steps|env_lock|eval\.every|(checkpoint|track|engine|scorers)\..+|"
+    r"rollout\.(workers|concurrency)|"
     r"learner\.(ranks|threads|zero_stage|sequence_parallel|tensor_parallel)|critic\.(zero_stage|placement|ranks)|"
     r"reward\.(threads|gpus)|.+\.nodes|.+_timeout_s|"
-    r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget|max_context)"
+    r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget|max_context))"
 )
 
 

@@ -48,41 +48,58 @@ Tasks = TaskSource | Callable[[random.Random], Task | Iterator[Task]] | Iterator
 
 
 class Stream:
-    """Tasks of a seeded generator by index; keeps the latest ones and replays the generator for older ones.
+    """Tasks of a seeded generator by index, for several threads.
 
-    One thread reads at a time.
+    The latest replay of the generator has those that are near, and a new one reads any other.
     """
 
     def __init__(self, start: Callable[[], Iterator[Task]]) -> None:
         self._start = start
-        self._reading = Lock()
-        self._restart()
+        self._replay = Replay(start())
 
-    def _restart(self) -> None:
-        self._iterator = self._start()
+    def __getitem__(self, index: int) -> Task:
+        replay = self._replay
+        if replay.is_near(index):
+            try:
+                return replay.read(index)
+            except Exception:  # a generator that has raised is at its end
+                self._replay = Replay(self._start())
+                raise
+        replay = Replay(self._start())
+        task = replay.read(index)
+        self._replay = replay
+        return task
+
+
+class Replay:
+    """A generator of tasks, and the latest ones that it yielded. One thread reads at a time."""
+
+    def __init__(self, iterator: Iterator[Task]) -> None:
+        self._iterator = iterator
+        self._reading = Lock()
         self._next = 0
         self._recent: dict[int, Task] = {}
 
-    def __getitem__(self, index: int) -> Task:
-        with self._reading:
-            return self._read(index)
+    def is_near(self, index: int) -> bool:
+        """Return whether a task was yielded lately, or is soon."""
+        return self._next - WINDOW // 2 <= index <= self._next + WINDOW // 2
 
-    def _read(self, index: int) -> Task:
-        if index < self._next and index not in self._recent:
-            self._restart()
+    def read(self, index: int) -> Task:
+        """Return a task. Raises IndexError for one that is too far ahead."""
         if index - self._next > MAX_SKIPPED:
             raise IndexError(f"task {index}: at most {MAX_SKIPPED:,} tasks of a generator can be skipped")
-        while self._next <= index:
-            try:
-                self._recent[self._next] = next(self._iterator)
-            except StopIteration as end:
-                raise EnvError(
-                    f"the generator function that tasks() returned ended after {self._next} tasks: "
-                    "let it yield without end, or return a list of the tasks"
-                ) from end
-            self._recent.pop(self._next - WINDOW, None)
-            self._next += 1
-        return self._recent[index]
+        with self._reading:
+            while self._next <= index:
+                try:
+                    self._recent[self._next] = next(self._iterator)
+                except StopIteration as end:
+                    raise EnvError(
+                        f"the generator function that tasks() returned ended after {self._next} tasks: "
+                        "let it yield without end, or return a list of the tasks"
+                    ) from end
+                self._recent.pop(self._next - 2 * WINDOW, None)
+                self._next += 1
+            return self._recent[index]
 
 
 class Drawn:

@@ -36,7 +36,7 @@ def build(folder: Path, out: Path) -> list[Path]:
             return [out / hook(str(out)) for hook in (hooks.build_sdist, hooks.build_wheel)]
         except BackendUnavailable as error:
             raise ConfigError(f"the build backend {backend} cannot be imported:\n{_end(error.traceback)}") from error
-        except (UnsupportedOperation, ValueError) as error:
+        except (UnsupportedOperation, OSError, TypeError, ValueError) as error:
             raise ConfigError(f"the build backend {backend} cannot build {folder}: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import importlib.metadata
+import os
 import platform
 import re
 import sys
@@ -21,7 +22,6 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from agentrl.config.models import loaded_files
-from agentrl.config.values import plain
 from agentrl.errors import ConfigError
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import read_json, write_atomic
@@ -236,14 +236,14 @@ def hash_file(path: Path) -> FileHash:
 
 def files_in(options: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the files that a plugin's keys name, also in lists and tables."""
-    yield from (Path(text) for text in _texts(plain(options, str)) if text and Path(text).is_file())
+    yield from (Path(text) for text in _texts(options) if os.path.isfile(text))  # noqa: PTH113 (no text is an error)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
+    if isinstance(value, str | os.PathLike):
+        yield os.fspath(value)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(item)
 
 

@@ -86,6 +86,8 @@ class Score:
 
     solved: float
     reward: float
+    answered: float = 1.0
+    """The share of answered samples."""
 
     def __str__(self) -> str:
         return f"{self.solved:.2f}"
@@ -108,12 +110,16 @@ class Pair:
 
     @property
     def change(self) -> tuple[float, float]:
-        """By how much the share of solved samples and the mean reward rose."""
+        """By how much the share of solved samples and the mean reward rose.
+
+        A reward that moves against the share of answered samples is 0: which ones are answered may explain it.
+        """
         if self.scores is None:
             return 0.0, 0.0
         one, other = self.scores
         rise = other.reward - one.reward
-        return other.solved - one.solved, 0.0 if math.isnan(rise) else rise
+        is_selected = rise * (other.answered - one.answered) < 0
+        return other.solved - one.solved, 0.0 if is_selected or math.isnan(rise) else rise
 
     @property
     def verdict(self) -> Verdict:
@@ -143,7 +149,8 @@ def _score(answers: Sequence[Answer]) -> Score | None:
     if not counted:
         return None
     rewards = [answer.episode.reward for answer in counted if answer.is_answered]
-    return Score(statistics.fmean(answer.is_solved for answer in counted), _fmean(rewards))
+    solved = statistics.fmean(answer.is_solved for answer in counted)
+    return Score(solved, _fmean(rewards), len(rewards) / len(counted))
 
 
 def _fmean(values: Sequence[float]) -> float:
@@ -220,6 +227,10 @@ def _reward(value: float) -> str:
     return "none" if math.isnan(value) else number(value)
 
 
+def _change(one: float, other: float) -> str:
+    return " → ".join("none" if math.isnan(value) else f"{value:.3f}" for value in (one, other))
+
+
 # --- the terminal ---------------------------------------------------------------------------------------------
 
 
@@ -231,7 +242,7 @@ def lines(found: Comparison) -> Iterator[str]:
     if found.scores:
         one, other = found.scores
         yield f"  solved  {one.solved:.3f} → {other.solved:.3f}"
-        yield f"  reward  {one.reward:.3f} → {other.reward:.3f}"
+        yield f"  reward  {_change(one.reward, other.reward)}"
     for verdict, pairs in found.flipped.items():
         if not pairs:
             continue
@@ -283,7 +294,7 @@ def _tiles(found: Comparison) -> list[Tile]:
         one, other = found.scores
         note = f"share of solved samples, mean of {_tasks(sum(pair.scores is not None for pair in found.pairs))}"
         tiles.append(Tile("Solved", f"{one.solved:.3f} → {other.solved:.3f}", note, is_wide=True))
-        tiles.append(Tile("Reward", f"{one.reward:.3f} → {other.reward:.3f}", "mean", is_wide=True))
+        tiles.append(Tile("Reward", _change(one.reward, other.reward), "mean", is_wide=True))
     counts = [(verdict, len(pairs)) for verdict, pairs in found.flipped.items()]
     shown = [(verdict, count) for verdict, count in counts if count or verdict is not Verdict.UNKNOWN]
     return tiles + [Tile(verdict.capitalize(), str(count), "tasks", TONES[verdict]) for verdict, count in shown]

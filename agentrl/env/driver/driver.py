@@ -102,7 +102,8 @@ class EnvDriver:
         if not tasks.is_replayed:
             return tasks[index]
         limit_s = self.env.limits.load_timeout_s
-        task: Task = await self._code.call(tasks.__getitem__, index, timeout_s=limit_s, name="tasks")
+        beside = replace(self._code, blocking=True)
+        task: Task = await beside.call(tasks.__getitem__, index, timeout_s=limit_s, name="tasks")
         return task
 
     async def reset(self, task: Task, *, seed: int = 0, member: int = 0, deadline_s: float = 3600.0) -> Start:

@@ -77,18 +77,19 @@ def duplicate_ids(read: ReadTasks) -> Iterator[str]:
         )
 
 
-async def check_reread(env: Env, read: ReadTasks, seed: int) -> None:
-    """Raise ConfigError if a task changes when the tasks are read again."""
+async def check_reread(env: Env, read: ReadTasks, seed: int) -> list[str]:
+    """Return a note if the data of a task changes when the tasks are read again; ConfigError if the task does.
+
+    Data that differs from its own copy is not compared.
+    """
     again = await resources_of(env).load(read.split, seed)
     for index, known in enumerate(read.tasks[:MAX_REREAD]):
-        if found := _changed(known, again[index]):
+        what, task = f"task {index} of {read.split!r}", again[index]
+        if task.id != known.id:
             raise ConfigError(
-                f"{type(env).__name__}: task {index} of {read.split!r} is another one when it is read again, {found}: "
+                f"{type(env).__name__}: {what} is {known.id!r}, and {task.id!r} when it is read again: "
                 "tasks must be deterministic; seed your own random.Random, or return a function of one"
             )
-
-
-def _changed(known: Task, again: Task) -> str:
-    """Return in what two readings of a task differ. Data that differs from its own copy is not compared."""
-    found = difference(known.id, again.id, "id")
-    return found or (difference(known.data, again.data, "data") if is_comparable(known.data) else "")
+        if is_comparable(known.data) and (found := difference(known.data, task.data, "data")):
+            return [f"When it is read again, {what} has other data ({found}): seed your own random.Random."]
+    return []

@@ -97,7 +97,7 @@ async def _dry_run(request: DryRunRequest) -> DryRunResult:
     read = [await read_tasks(driver, split, seed) for split in request.splits]
     notes += [*overlap(read), *(note for tasks in read for note in duplicate_ids(tasks)), *undocumented(env_class)]
     for tasks in read if is_quick else ():
-        await check_reread(driver.env, tasks, seed)
+        notes += await check_reread(driver.env, tasks, seed)
     prompt = "\n".join(map(text_of, prompt_of(episode)))[:MAX_PROMPT_CHARS]
     return DryRunResult("", tuple(notes), prompt, tuple(tasks.split for tasks in read if tasks.size is None))
 
@@ -144,8 +144,11 @@ async def first_episode(env: Env, task: Task, seed: int, turns: int) -> tuple[Ep
 
 
 def _other_values(one: Episode, other: Episode) -> str:
-    """Return the first signal of two episodes that has two values: 'luck: 0.3 and 0.8'."""
-    first, second = ({signal.name: signal.value for signal in each.signals} for each in (one, other))
+    """Return the first signal of two equal episodes that has two values."""
+    first, second = (
+        {(signal.name, signal.turn): signal.value for signal in (*each.signals, *_success(each))}
+        for each in (one, other)
+    )
     return difference(first, second)
 
 

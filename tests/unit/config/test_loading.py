@@ -181,6 +181,9 @@ def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tm
     assert resumed(tmp_path, of_flags(layout)).learner.ranks == 3
     with pytest.raises(ConfigError, match=r"--lr, --env cannot change on resume\. Start a new run: .*--out OTHER"):
         resumed(tmp_path, of_flags([("lr", "1e-5"), ("steps", "9"), ("env", "guess")]))
+    assert resumed(tmp_path, of_flags([("learner.nodes", "gpu"), ("rollout.nodes", "cpu")])).learner.nodes == "gpu"
+    with pytest.raises(ConfigError, match=r"--env\.nodes, --env\.own_timeout_s cannot change on resume"):
+        resumed(tmp_path, of_flags([("env.nodes", "9"), ("env.own_timeout_s", "1")]))
     with pytest.raises(ConfigError, match="steps"):
         resumed(tmp_path, of_flags([("step", "9")]))
 

@@ -47,6 +47,22 @@ def test_a_task_far_ahead_of_a_generator_is_refused() -> None:
         IndexedTasks(numbers, "train", 1)[10**12]
 
 
+def test_a_generator_that_raised_begins_anew() -> None:
+    faults = [ConnectionError("once")]
+
+    def flaky(rng: random.Random) -> Iterator[Task]:
+        for n in range(5):
+            if n == 3 and faults:
+                raise faults.pop()
+            yield Task(str(n))
+
+    tasks = IndexedTasks(flaky, "train", 1)
+    assert tasks[2].id == "2"
+    with pytest.raises(ConnectionError):
+        tasks[3]
+    assert [tasks[n].id for n in (3, 0, 4)] == ["3", "0", "4"]
+
+
 class Endless(Echo):
     limits = Limits(load_timeout_s=0.2)
 

@@ -124,6 +124,7 @@ def test_the_files_that_keys_name_count(tmp_path: Path, capsys: pytest.CaptureFi
     check_lock(lock, envs(world, rows=[str(rows)], high=9))
     with pytest.raises(ConfigError, match=r"world\.py: env\.rows: rows\.jsonl \(gone\)\. Install"):
         check_lock(lock, envs(world))
+    check_lock(lock, envs(world, rows=str(rows), more={"prompt": "Solve it. " * 40 + "a/b", "bytes": "\0"}))
     for more in (str(rows), [str(rows)], {"file": str(rows)}, [{"files": [str(rows)]}]):
         with pytest.raises(ConfigError, match=r"world\.py: env\.more: rows\.jsonl \(new\)\. Install"):
             check_lock(lock, envs(world, rows=str(rows), more=more))

@@ -64,3 +64,39 @@ def test_a_folder_may_announce_a_class_of_another_distribution(target: str, tmp_
     table = f'[project]\nname = "other"\n[project.entry-points."agentrl.envs"]\nother = "{target}"\n'
     (tmp_path / "pyproject.toml").write_text(table)
     assert loaded(tmp_path, "guess") == [str(GUESS / "agentrl_guess" / "env.py")] * 2
+
+
+def test_a_folder_inside_another_with_its_module_is_refused(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "examples" / "inner"
+    for folder in (outer, inner):
+        write_package(PackageName("", "sums"), "single", folder)
+    for names in ((inner, outer), (outer, inner)):
+        _, refusal = loaded(*names)
+        assert f"{names[1]} cannot be loaded: this process has the module agentrl_sums of" in refusal
+
+
+def test_other_classes_of_the_same_module_are_refused_with_the_cause(tmp_path: Path) -> None:
+    for name in ("One", "Two"):
+        folder = tmp_path / name / "agentrl_named"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(f"from tests.unit.env.worlds import Echo\nclass {name}(Echo): pass\n")
+        table = f'[project]\nname = "x"\n[project.entry-points."agentrl.envs"]\nx = "agentrl_named:{name}"\n'
+        (tmp_path / name / "pyproject.toml").write_text(table)
+    assert "this process has the module agentrl_named of" in loaded(tmp_path / "One", tmp_path / "Two")[1]
+
+
+def test_a_module_beside_the_announced_one_is_not_taken_for_the_installed(tmp_path: Path) -> None:
+    shutil.copytree(GUESS / "agentrl_guess", tmp_path / "agentrl_guess")
+    (tmp_path / "agentrl_other.py").write_text("from tests.unit.env.worlds import Echo\nclass Other(Echo): pass\n")
+    table = '[project]\nname = "x"\n[project.entry-points."agentrl.envs"]\nx = "agentrl_other:Other"\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    assert "'guess' of agentrl-env-guess" in loaded(tmp_path, "guess")[1]
+
+
+def test_links_and_folders_that_python_searches_already_are_no_clash(tmp_path: Path) -> None:
+    real, linked = tmp_path / "real", tmp_path / "linked"
+    write_package(PackageName("", "sums"), "single", real)
+    linked.mkdir()
+    (linked / "agentrl_sums").symlink_to(real / "agentrl_sums")
+    shutil.copy(real / "pyproject.toml", linked)
+    assert len(loaded(linked)) == len(set(loaded(real, linked))) == 1

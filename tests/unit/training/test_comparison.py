@@ -66,18 +66,25 @@ def test_the_terminal_tells_which_tasks_flipped_the_largest_changes_first(
 
 
 def test_an_unanswered_episode_has_no_reward_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = evaluated(tmp_path / "run", 0, {"silenced": [-0.5], "better": [-0.9], "lost": [1]}, "early")
+    before: Rewards = {"silenced": [-0.5], "better": [-0.9], "lost": [1], "half": [-0.9, -0.1]}
+    first = evaluated(tmp_path / "run", 0, before, "early")
     store = TrajectoryStore(first.evaluated(5))
     cut = {"sequences": (), "signals": (), "stop_reason": StopReason.CONTEXT_OVERFLOW, "messages": (PROMPT,)}
-    silent = [replace(episode(n, 0, task, 0, "x"), **cut) for n, task in ((0, "silenced"), (2, "lost"))]
-    store.append([*silent, episode(1, 0, "better", -0.4, "late")])
+    silent = [replace(episode(n, 0, task, 0, "x"), **cut) for n, task in ((0, "silenced"), (2, "lost"), (3, "half"))]
+    store.append([*silent, episode(1, 0, "better", -0.4, "late"), episode(3, 1, "half", -0.1, "late")])
     store.close()
     assert main(["diff", str(first.path)]) == 0
     shown = capsys.readouterr().out
-    assert "  reward  -0.133 → -0.400\n" in shown
+    assert "  reward  -0.225 → -0.250\n" in shown
     assert "\n1 worse\n  solved 1.00 → 0.00, reward 1 → none  lost\n" in shown
-    assert "\n1 better\n  solved 0.00 → 0.00, reward -0.9 → -0.4  better\n\n1 the same\n" in shown
+    assert "\n1 better\n  solved 0.00 → 0.00, reward -0.9 → -0.4  better\n\n2 the same\n" in shown
     assert "unanswered · not solved · 0 tokens" in (first.path / "diff.html").read_text()
+    store = TrajectoryStore(first.evaluated(9))
+    store.append(silent)
+    store.close()
+    assert main(["diff", str(first.path)]) == 0
+    assert "  reward  0.000 → none\n" in capsys.readouterr().out
+    assert "0.000 → none" in (first.path / "diff.html").read_text()
 
 
 def test_damaged_records_are_counted(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

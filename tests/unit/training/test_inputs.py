@@ -197,10 +197,6 @@ REFUSED = {
         "def tasks(self, split): return [Task(str(random.random())) for _ in range(3)]", "Whole",
         "when it is read again",
     ),
-    "data by chance": (
-        "def tasks(self, split): return [Task(split, [1, random.random()])]", "Whole",
-        r"task 0 of 'train' is another one when it is read again, data\[1\]: 0\.\d+ and 0\.\d+",
-    ),
     "a tool of odd arguments": (
         "limits = Limits(max_turns=2)\n@tool\ndef a(self, x): return 1", "Whole", "no annotation",
     ),
@@ -504,9 +500,19 @@ NOTES = {
         "def setup(self, task, ctx): return [Message(role='user', content=str(random.random()))]",
         "The same seed gave an episode with other messages: draw only from ctx.rng.",
     ),
+    "data by chance": (
+        "def tasks(self, split): return [Task(split, [1, random.random()])]",
+        "When it is read again, task 0 of 'train' has other data (data[1]: 0.",
+    ),
     "rewards by chance": (
         "@reward\ndef luck(self, ctx): return random.random()",
-        "The same seed gave the same messages other rewards (['luck']: 0.",
+        "The same seed gave the same messages other rewards ([('luck', None)]: 0.",
+    ),
+    "turn rewards by chance": (
+        "limits = Limits(max_turns=2)\n"
+        "def respond(self, turn, ctx): return Reply.say('More.')\n"
+        "@reward(scope='turn')\ndef luck(self, ctx): return random.random() if len(ctx.turns) == 1 else 0.0",
+        "The same seed gave the same messages other rewards ([('luck', 0)]: 0.",
     ),
     "a loop that stands still": (
         "async def setup(self, task, ctx):\n time.sleep(1.2)\n return super().setup(task, ctx)",
@@ -589,7 +595,7 @@ def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "rows.jsonl").touch()
     (tmp_path / "easy").mkdir()
     options = {"data": "rows.jsonl", "level": "easy", "files": ["./rows.jsonl"], "n": 3, "missing": "./none"}
-    options["more"] = {"file": "./rows.jsonl"}
+    options["more"] = {"file": "./rows.jsonl", "prompt": "Solve it. " * 40 + "a/b"}
     models = [{"name": "a", "model": "model"}, {"name": "b", "model": "owner/name"}, {"name": "c", "url": "http://x"}]
     given = {"out": "runs/x", "env": {"name": "./x.py:A", **options}, "model": {"name": "model"}}
     given["reward"] = {"models": models}
@@ -597,7 +603,7 @@ def test_paths_hold_wherever_a_resume_is_called(tmp_path: Path, monkeypatch: pyt
     config = anchored(Config.model_validate(given))
     assert config.env[0].name == f"{tmp_path}/x.py:A"
     rows = f"{tmp_path}/rows.jsonl"
-    assert config.env[0].options == options | {"data": rows, "files": [rows], "more": {"file": rows}}
+    assert config.env[0].options == options | {"data": rows, "files": [rows], "more": options["more"] | {"file": rows}}
     assert (config.critic.model, config.algorithm.options) == (f"{tmp_path}/model", {"teacher": f"{tmp_path}/model"})
     assert (config.model.name, config.out) == (f"{tmp_path}/model", tmp_path / "runs/x")
     assert [keys.model for keys in config.reward.models] == [f"{tmp_path}/model", "owner/name", None]
