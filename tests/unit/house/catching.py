@@ -38,6 +38,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/checking/check.py": "a class that cannot be made is a ConfigError with its fault",
     "agentrl/checking/contract.py": "of an episode that fails, only its task is compared here",
     "agentrl/checking/crowd.py": "FailedError with the episode among many that failed",
+    "agentrl/checking/leftovers.py": "a working folder that no longer exists is named so",
     "agentrl/checking/truth.py": "another value of an option is not tried if it is refused, or no episode runs with it",
     "agentrl/checking/workshop.py": "a build that failed is not tried again: every later call raises its error",
     "agentrl/checking/running.py": "a check that raises has failed, and its text is in the report",
