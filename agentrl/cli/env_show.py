@@ -51,9 +51,9 @@ def _lines(found: Description) -> Iterator[str]:
     yield from _block("class", [found.target])
     yield from _block("source", [str(found.path), f"sha256 {source.sha256}, {len(source.files)} files"])
     yield from _block("machine", [found.machine])
-    values = [f"= {key.value}" if key.value else "(not set)" for key in found.keys]
     keys = (
-        (f"{key.name}: {key.type} {value}", f"    {key.meaning}") for key, value in zip(found.keys, values, strict=True)
+        (f"{key.name}: {key.type} " + (f"= {key.value}" if key.value else "(not set)"), f"    {key.meaning}")
+        for key in found.keys
     )
     yield from _block("keys", list(chain.from_iterable(keys)))
     yield from _block("limits", _columns([(name, str(value)) for name, value in asdict(found.limits).items()]))

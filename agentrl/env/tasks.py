@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
@@ -53,19 +53,12 @@ class Stream:
     The latest replay of the generator has those that are near, and a new one reads any other.
     """
 
-    def __init__(self, start: Callable[[], Iterator[Task]]) -> None:
+    def __init__(self, start: Callable[[], Generator[Task]]) -> None:
         self._start = start
         self._replay = Replay(start())
 
     def __getitem__(self, index: int) -> Task:
-        replay = self._replay
-        if replay.is_near(index):
-            try:
-                return replay.read(index)
-            except Exception:  # a generator that has raised is at its end
-                self._replay = Replay(self._start())
-                raise
-        replay = Replay(self._start())
+        replay = self._replay if self._replay.is_near(index) else Replay(self._start())
         task = replay.read(index)
         self._replay = replay
         return task
@@ -74,15 +67,16 @@ class Stream:
 class Replay:
     """A generator of tasks, and the latest ones that it yielded. One thread reads at a time."""
 
-    def __init__(self, iterator: Iterator[Task]) -> None:
-        self._iterator = iterator
+    def __init__(self, generator: Generator[Task]) -> None:
+        self._generator = generator
         self._reading = Lock()
         self._next = 0
         self._recent: dict[int, Task] = {}
 
     def is_near(self, index: int) -> bool:
-        """Return whether a task was yielded lately, or is soon."""
-        return self._next - WINDOW // 2 <= index <= self._next + WINDOW // 2
+        """Return whether a task was yielded lately, or is soon: never by a generator that has raised."""
+        ahead = WINDOW // 2 if inspect.getgeneratorstate(self._generator) != inspect.GEN_CLOSED else -1
+        return self._next - WINDOW // 2 <= index <= self._next + ahead
 
     def read(self, index: int) -> Task:
         """Return a task. Raises IndexError for one that is too far ahead."""
@@ -91,7 +85,7 @@ class Replay:
         with self._reading:
             while self._next <= index:
                 try:
-                    self._recent[self._next] = next(self._iterator)
+                    self._recent[self._next] = next(self._generator)
                 except StopIteration as end:
                     raise EnvError(
                         f"the generator function that tasks() returned ended after {self._next} tasks: "

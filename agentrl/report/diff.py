@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -20,6 +20,7 @@ from agentrl.report.words import visible
 from agentrl.types import Message, Trajectory
 
 MOST_LINES, MOST_TASKS, LONGEST = 10, 100, 80
+EXACT = "{:.3f}".format
 
 
 class Verdict(StrEnum):
@@ -223,12 +224,9 @@ def _mean(scores: Sequence[Score]) -> Score:
     return Score(statistics.fmean(score.solved for score in scores), _fmean(rewards))
 
 
-def _reward(value: float) -> str:
-    return "none" if math.isnan(value) else number(value)
-
-
-def _change(one: float, other: float) -> str:
-    return " → ".join("none" if math.isnan(value) else f"{value:.3f}" for value in (one, other))
+def _change(one: Score, other: Score, write: Callable[[float], str] = number) -> str:
+    """Return both rewards as text."""
+    return " → ".join("none" if math.isnan(score.reward) else write(score.reward) for score in (one, other))
 
 
 # --- the terminal ---------------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ def lines(found: Comparison) -> Iterator[str]:
     if found.scores:
         one, other = found.scores
         yield f"  solved  {one.solved:.3f} → {other.solved:.3f}"
-        yield f"  reward  {_change(one.reward, other.reward)}"
+        yield f"  reward  {_change(one, other, EXACT)}"
     for verdict, pairs in found.flipped.items():
         if not pairs:
             continue
@@ -255,7 +253,7 @@ def lines(found: Comparison) -> Iterator[str]:
 def _line(pair: Pair, found: Comparison) -> str:
     assert pair.scores is not None, "the task flipped"
     one, other = pair.scores
-    return f"solved {one} → {other}, reward {_reward(one.reward)} → {_reward(other.reward)}  {_name(pair, found)}"
+    return f"solved {one} → {other}, reward {_change(one, other)}  {_name(pair, found)}"
 
 
 def _name(pair: Pair, found: Comparison) -> str:
@@ -294,7 +292,7 @@ def _tiles(found: Comparison) -> list[Tile]:
         one, other = found.scores
         note = f"share of solved samples, mean of {_tasks(sum(pair.scores is not None for pair in found.pairs))}"
         tiles.append(Tile("Solved", f"{one.solved:.3f} → {other.solved:.3f}", note, is_wide=True))
-        tiles.append(Tile("Reward", _change(one.reward, other.reward), "mean", is_wide=True))
+        tiles.append(Tile("Reward", _change(one, other, EXACT), "mean", is_wide=True))
     counts = [(verdict, len(pairs)) for verdict, pairs in found.flipped.items()]
     shown = [(verdict, count) for verdict, count in counts if count or verdict is not Verdict.UNKNOWN]
     return tiles + [Tile(verdict.capitalize(), str(count), "tasks", TONES[verdict]) for verdict, count in shown]
@@ -306,7 +304,7 @@ def _flips(found: Comparison) -> Table:
     for pair in pairs:
         assert pair.scores is not None, "the task flipped"
         one, other = pair.scores
-        solved = [f"{one} → {other}", f"{_reward(one.reward)} → {_reward(other.reward)}"]
+        solved = [f"{one} → {other}", _change(one, other)]
         rows.append([_name(pair, found), str(pair.verdict), *solved])
     return Table(["task", "became", "solved", "reward"], rows, numbers=2)
 
