@@ -572,15 +572,24 @@ def test_adapters_and_averages_are_the_same_on_every_layout_and_go_on_exactly(
             for bucket in staged:
                 assert len(bucket.tensors) == 2 * 7 * 2
                 bucket.discard()
+    plain_saved = saved_average(one / "step-0")
     for folder in two.glob("step-*"):
         assert {"model", "ema", "adapter", "state"} <= {path.name for path in folder.iterdir()}
-        average = locate(str(folder / checkpoint.EMA))  # as `agentrl eval` and `agentrl train --model` find it
-        averaged = AutoModelForCausalLM.from_pretrained(average, dtype=torch.float32)
+        averaged = saved_average(folder)
         adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder / checkpoint.ADAPTER)
         saved = AutoModelForCausalLM.from_pretrained(folder / checkpoint.MODEL).state_dict()
         for name, tensor in adapted.merge_and_unload().state_dict().items():
             torch.testing.assert_close(tensor, saved[name], atol=1e-6, rtol=0)
-        assert not all(torch.equal(tensor, saved[name]) for name, tensor in averaged.state_dict().items())
+        for name, tensor in averaged.items():
+            torch.testing.assert_close(tensor, plain_saved[name], atol=ADAM, rtol=0)
+        assert not all(torch.equal(tensor, saved[name]) for name, tensor in averaged.items())
+
+
+def saved_average(folder: Path) -> dict[str, torch.Tensor]:
+    """Read a checkpoint's average as `agentrl eval` and `agentrl train --model` find it."""
+    average = locate(str(folder / checkpoint.EMA))
+    weights: dict[str, torch.Tensor] = AutoModelForCausalLM.from_pretrained(average, dtype=torch.float32).state_dict()
+    return weights
 
 
 def test_adapters_over_4_bit_weights_learn_on_every_layout_and_go_on_exactly(model: Path, tmp_path: Path):

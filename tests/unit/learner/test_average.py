@@ -33,19 +33,6 @@ def test_the_mean_is_that_of_the_formula_from_the_start():
     assert average.full(nn.Parameter(start)) is None
 
 
-def test_at_zero_stage_3_the_mean_has_the_shape_of_the_parameter_of_which_the_rank_holds_a_flat_part():
-    start, *rest = values()
-    parameter, held = nn.Parameter(torch.empty(0)), nn.functional.pad(start.flatten(), (0, 1))
-    vars(parameter).update(ds_tensor=held, ds_shape=start.shape, ds_numel=start.numel())  # as DeepSpeed leaves it
-    whole = nn.Parameter(start.clone())
-    average, expected = Average({"p": parameter}, 0.9), Average({"p": whole}, 0.9)
-    for value in rest:
-        held[:7] = value.flatten()
-        average.update()
-    moved(expected, whole, rest)
-    torch.testing.assert_close(average.full(parameter), expected.full(whole))
-
-
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_shards_of_all_ranks_are_the_whole(world_size: int):
     start, *rest = values()
