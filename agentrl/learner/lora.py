@@ -47,10 +47,17 @@ def add_adapters(model: PreTrainedModel, section: LoraSection) -> None:
 
 def _targets(model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Return the full names of the layers that get adapters; without `layers` those of all that can have them."""
-    linear = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    linear = (name for name, module in model.named_modules() if _is_linear(module))
     known = [name for name in linear if any(map(str.isdigit, name.split(".")))]  # blocks are numbered
     check_targets(layers, known)
     return [name for name in known if not layers or any(is_named(name, layer) for layer in layers)]
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Return whether a module computes what peft adapts; some routers of experts derive from a linear layer."""
+    if not isinstance(module, nn.Linear):
+        return False
+    return type(module).forward is nn.Linear.forward or hasattr(module.weight, "quant_state")
 
 
 @contextmanager

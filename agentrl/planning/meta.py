@@ -23,7 +23,7 @@ from agentrl.planning.shape import Linear, ModelShape
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 2
+VERSION = 3
 """Of the files in the cache."""
 
 
@@ -132,11 +132,12 @@ def _inner(config: Any, sent_to: int) -> int:
 
 
 def _linears(model: nn.Module) -> Iterator[Linear]:
-    """Yield the linear layers of the blocks, equal ones of one name together."""
+    """Yield the linear layers of the blocks that can have adapters, equal ones of one name together."""
     from torch import nn
 
     found: dict[tuple[str, int, int], list[str]] = defaultdict(list)
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and _is_in_block(name):
+        is_linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+        if is_linear and _is_in_block(name):
             found[name.rpartition(".")[2], module.in_features, module.out_features].append(name)
     yield from (Linear(tuple(names), inputs, outputs) for (_, inputs, outputs), names in found.items())

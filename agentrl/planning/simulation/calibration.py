@@ -138,7 +138,7 @@ def engine_rates(run: RecordedRun, steps: Sequence[StepRecord]) -> tuple[EngineR
     """
     engine, chosen = run.config.engine, {step.step for step in steps}
     turns = without_queue(list(_turns(run)), engine.count * engine.max_num_seqs)
-    timeline = Timeline(turns, run.steps)
+    timeline = Timeline(turns, run.steps, prefix_caching=engine.prefix_caching)
     causes: dict[TimedAttempt, Array] = collections.defaultdict(lambda: np.zeros(4))
     for turn in turns:
         if turn.attempt.ended_in in chosen:
@@ -150,12 +150,11 @@ def engine_rates(run: RecordedRun, steps: Sequence[StepRecord]) -> tuple[EngineR
 
 
 def _turns(run: RecordedRun) -> Iterator[SampledTurn]:
-    """Yield the turns of every attempt; each engine reads the prompt of a group once."""
+    """Yield the turns of every attempt; the members of a group go to the engines in turn."""
     seen: collections.Counter[int] = collections.Counter()
     for attempt in sorted(run.attempts, key=lambda attempt: attempt.dispatched_at):
-        is_shared = run.config.engine.prefix_caching and seen[attempt.sample.group] >= run.config.engine.count
+        yield from turns_of(attempt, seen[attempt.sample.group] % run.config.engine.count)
         seen[attempt.sample.group] += 1
-        yield from turns_of(attempt, is_shared=is_shared)
 
 
 def dispatch_s(run: RecordedRun, steps: Sequence[StepRecord]) -> float:

@@ -7,14 +7,12 @@ import bisect
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from agentrl.planning.simulation.episode import Spans, Turn
+from agentrl.planning.simulation.cache import Context, PrefixCache
+from agentrl.planning.simulation.episode import Spans
 from agentrl.types import Version, VersionSpan
 
-BLOCK = 16
-"""Tokens of a block of the KV cache: vLLM shares whole blocks of a prefix."""
 TICK_S = 1e-8
 """Events that are closer to each other are simultaneous: the event loop's clock is no finer."""
 
@@ -35,11 +33,6 @@ class EngineRates:
         return EngineRates(self.step_s / speed, self.request_s / speed, self.prefill_s / speed)
 
 
-def unread(context: int, *, is_shared: bool) -> int:
-    """Return how many tokens of a context an engine has to read, if another request has the same one."""
-    return context - (context - 1) // BLOCK * BLOCK if is_shared and context else context
-
-
 @dataclass(order=True, slots=True)
 class Request:
     """A request in flight: it began after `began` steps of the engine and ends after `ends`."""
@@ -47,7 +40,7 @@ class Request:
     ends: float
     number: int
     began: float = field(compare=False)
-    context: int = field(compare=False)
+    context: Context = field(compare=False)
     done: asyncio.Future[Spans] = field(compare=False)
 
 
@@ -59,25 +52,21 @@ class SimulatedEngine:
     """
 
     def __init__(self, rates: EngineRates, max_num_seqs: int, version: Version, *, prefix_caching: bool = True) -> None:
-        self._rates, self._max_num_seqs, self._prefix_caching = rates, max_num_seqs, prefix_caching
+        self._rates, self._max_num_seqs = rates, max_num_seqs
+        self._cache = PrefixCache(is_enabled=prefix_caching)
         self._loop = asyncio.get_running_loop()
         self._steps, self._reading_s, self._since = 0.0, 0.0, self._loop.time()
         self._running: list[Request] = []
-        self._waiting: deque[tuple[Turn, int, Hashable | None, asyncio.Future[Spans]]] = deque()
-        self._cached: set[Hashable] = set()
+        self._waiting: deque[tuple[int, Context, asyncio.Future[Spans]]] = deque()
         self._published: list[tuple[float, Version]] = [(0.0, version)]
         self._timer: asyncio.TimerHandle | None = None
         self._is_paused, self._number = False, 0
         self._busy_s, self.peak = 0.0, 0
 
-    async def generate(self, turn: Turn, context: int, prompt: Hashable | None) -> Spans:
-        """Sample a turn; returns the versions that sampled it.
-
-        `context` is the length of all that comes before it. Turns with the same `prompt` have the same context; None
-        stands for one that no other turn has.
-        """
+    async def generate(self, length: int, context: Context) -> Spans:
+        """Sample so many tokens after a context; returns the versions that sampled them."""
         done: asyncio.Future[Spans] = self._loop.create_future()
-        self._waiting.append((turn, context, prompt, done))
+        self._waiting.append((length, context, done))
         self._go_on()
         return await done
 
@@ -88,11 +77,11 @@ class SimulatedEngine:
         self._go_on()
 
     def resume(self, version: Version) -> None:
-        """Go on with the weights `version`; all caches are empty, so that every context in flight is read again."""
-        self._cached.clear()
+        """Go on with the weights `version`; the cache is empty, so that every context in flight is read again."""
+        self._cache.clear()
         self._published.append((self._steps, version))
-        lengths = (request.context + self._steps - request.began for request in self._running)
-        self._reading_s = self._rates.prefill_s * sum(lengths)
+        in_flight = (request.context.grown(round(self._steps - request.began)) for request in self._running)
+        self._reading_s = self._rates.prefill_s * sum(map(self._cache.read, in_flight))
         self._is_paused, self._since = False, self._loop.time()
         self._go_on()
 
@@ -108,6 +97,7 @@ class SimulatedEngine:
         self._advance()
         while self._running and self._left_s <= TICK_S:
             request = heapq.heappop(self._running)
+            self._cache.keep(request.context.grown(round(request.ends - request.began)))
             if not request.done.done():
                 request.done.set_result(self._spans(request))
         while self._waiting and len(self._running) < self._max_num_seqs and not self._is_paused:
@@ -128,13 +118,10 @@ class SimulatedEngine:
         self._reading_s -= read
         self._steps += (elapsed - read) / self._step_s
 
-    def _begin(self, turn: Turn, context: int, prompt: Hashable | None, done: asyncio.Future[Spans]) -> None:
-        is_shared = prompt in self._cached
-        if self._prefix_caching and prompt is not None:
-            self._cached.add(prompt)
-        self._reading_s += self._rates.prefill_s * unread(turn.context, is_shared=is_shared)
+    def _begin(self, length: int, context: Context, done: asyncio.Future[Spans]) -> None:
+        self._reading_s += self._rates.prefill_s * self._cache.read(context)
         self._number += 1
-        request = Request(self._steps + turn.sampled, self._number, self._steps, context, done)
+        request = Request(self._steps + length, self._number, self._steps, context, done)
         heapq.heappush(self._running, request)
         self.peak = max(self.peak, len(self._running))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.metrics.step import StepRecord
-from agentrl.planning.simulation.engine import unread
+from agentrl.planning.simulation.cache import Context, PrefixCache, contexts
 from agentrl.planning.simulation.recorded import TimedAttempt
 
 Array = NDArray[np.float64]
@@ -20,32 +21,32 @@ BURST_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """One turn on the timeline, in Unix seconds, with the tokens that the engine read and sampled."""
+    """One turn on the timeline, in Unix seconds: its engine samples so many tokens after a context."""
 
     attempt: TimedAttempt
+    engine: int
     began: float
     ended: float
-    read: int
     sampled: int
-    context: int
+    context: Context
+
+    def context_at(self, time: float) -> Context:
+        """Return the context with the tokens sampled until then, at a constant rate."""
+        share = (time - self.began) / max(1e-6, self.ended - self.began)
+        return self.context.grown(round(self.sampled * min(1.0, max(0.0, share))))
 
 
-def turns_of(attempt: TimedAttempt, *, is_shared: bool) -> Iterator[SampledTurn]:
-    """Yield the turns of an attempt, whose seconds in the engine are divided by tokens.
-
-    `is_shared`: another member of its group has had the prompt read before.
-    """
+def turns_of(attempt: TimedAttempt, engine: int) -> Iterator[SampledTurn]:
+    """Yield the turns of an attempt, whose seconds in the engine are divided by tokens."""
     episode = attempt.episode
     if episode is None or not episode.sampled:
         return
-    now, context = attempt.ended_at - episode.score_s - episode.env_s - episode.engine_s, 0
-    for number, turn in enumerate(episode.turns):
+    now = attempt.ended_at - episode.score_s - episode.env_s - episode.engine_s
+    named = contexts(episode, (attempt.sample, attempt.attempt), attempt.sample.group)
+    for turn, context in zip(episode.turns, named, strict=True):
         now += episode.pause_s
         began, now = now, now + episode.engine_s * turn.sampled / episode.sampled
-        context = turn.context + (0 if turn.is_first else context)
-        read = unread(turn.context, is_shared=is_shared and number == 0)
-        yield SampledTurn(attempt, began, now, read, turn.sampled, context)
-        context += turn.sampled
+        yield SampledTurn(attempt, engine, began, now, turn.sampled, context)
 
 
 def without_queue(turns: Sequence[SampledTurn], places: int) -> list[SampledTurn]:
@@ -60,22 +61,17 @@ def without_queue(turns: Sequence[SampledTurn], places: int) -> list[SampledTurn
 
 
 class Timeline:
-    """All turns of a run and its publications. A turn samples its tokens at a constant rate.
+    """All turns of a run and its publications. A turn samples its tokens at a constant rate."""
 
-    A publication empties the caches, so that the contexts of all turns in flight are read again.
-    """
-
-    def __init__(self, turns: Sequence[SampledTurn], steps: Sequence[StepRecord]) -> None:
+    def __init__(self, turns: Sequence[SampledTurn], steps: Sequence[StepRecord], *, prefix_caching: bool) -> None:
         began, ended = (np.array([getattr(turn, name) for turn in turns]) for name in ("began", "ended"))
         self._times = np.unique(np.concatenate([began, ended]))
         rates = np.array([turn.sampled for turn in turns]) / np.maximum(1e-6, ended - began)
         self._sampled = self._integral(began, ended, rates)
         self._requests = np.cumsum(self._changes(began, ended, np.ones(len(turns))))
-        published = np.array([step.at for step in steps if step.seconds.publish > 0])
         self._pauses = [(step.at - step.seconds.publish, step.at) for step in steps if step.seconds.publish > 0]
-        lengths = np.array([turn.context + turn.sampled / 2 for turn in turns])
-        again = [float(lengths[(began < at) & (at < ended)].sum()) for at in published]
-        self._reads = _Sums(np.concatenate([began, published]), np.array([*(t.read for t in turns), *again]))
+        reads = sorted(_reads(turns, [end for _, end in self._pauses], prefix_caching=prefix_caching))
+        self._reads = _Sums(np.array([at for at, _ in reads]), np.array([float(tokens) for _, tokens in reads]))
 
     def sampled(self, turn: SampledTurn) -> float:
         """Return the tokens that all engines sampled during a turn."""
@@ -104,6 +100,25 @@ class Timeline:
     def _integral(self, began: Array, ended: Array, rates: Array) -> Array:
         slopes = np.cumsum(self._changes(began, ended, rates))
         return np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(self._times))])
+
+
+def _reads(
+    turns: Sequence[SampledTurn], published: Sequence[float], *, prefix_caching: bool
+) -> Iterator[tuple[float, int]]:
+    """Yield when engines read tokens, and how many; after a publication they read the contexts in flight again."""
+    caches = collections.defaultdict(lambda: PrefixCache(is_enabled=prefix_caching))
+    events = [*((turn.began, number) for number, turn in enumerate(turns)), *((at, -1) for at in published)]
+    in_flight: list[SampledTurn] = []
+    for at, number in sorted(events):
+        if number < 0:
+            caches.clear()
+            in_flight = [turn for turn in in_flight if turn.ended > at]
+        else:
+            in_flight.append(turns[number])
+        for turn in in_flight if number < 0 else in_flight[-1:]:
+            cache = caches[turn.engine]
+            yield at, cache.read(turn.context_at(at))
+            cache.keep(turn.context_at(turn.ended))
 
 
 class _Sums:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from agentrl.errors import WorkerLostError
+from agentrl.planning.simulation.cache import Context, contexts
 from agentrl.planning.simulation.engine import SimulatedEngine
-from agentrl.planning.simulation.episode import Episode, Spans, Turn
+from agentrl.planning.simulation.episode import Episode, Spans
 from agentrl.planning.simulation.workload import Workload
 from agentrl.rollout.slots import Slots
 from agentrl.types import EpisodeRequest, Trajectory
@@ -34,23 +35,21 @@ class SimulatedWorker:
             return episode.trajectory(request, (), episode.engine_s)
         engine: SimulatedEngine | None = None
         spans: list[Spans] = []
-        context, engine_s = 0, 0.0
-        for number, turn in enumerate(episode.turns):
+        engine_s = 0.0
+        named = contexts(episode, (request.sample, request.attempt), request.sample.group)
+        for turn, context in zip(episode.turns, named, strict=True):
             await asyncio.sleep(episode.pause_s)
-            context = turn.context + (0 if turn.is_first else context)
             engine = engine or min(self._in_flight, key=self._in_flight.__getitem__)
             began = self._loop.time()
-            # The members of a group share their first prompt.
-            spans.append(await self._sample(engine, turn, context, None if number else request.sample.group))
+            spans.append(await self._sample(engine, turn.sampled, context))
             engine_s += self._loop.time() - began
-            context += turn.sampled
         await asyncio.sleep(episode.pause_s + episode.score_s)
         return episode.trajectory(request, spans, engine_s)
 
-    async def _sample(self, engine: SimulatedEngine, turn: Turn, context: int, prompt: int | None) -> Spans:
+    async def _sample(self, engine: SimulatedEngine, length: int, context: Context) -> Spans:
         self._in_flight[engine] += 1
         try:
-            return await engine.generate(turn, context, prompt)
+            return await engine.generate(length, context)
         finally:
             self._in_flight[engine] -= 1
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PhimoeConfig, PhimoeForCausalLM
 
 from agentrl.algorithms.grpo import GRPO
 from agentrl.config.schema import LoraSection
@@ -20,6 +20,7 @@ from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, load_model
 from agentrl.losses.terms import Meter
+from agentrl.planning.meta import built_shape
 from tests.tiny import tiny_model
 from tests.unit.learner.synthetic import batch, plain_loss, plain_model
 
@@ -203,6 +204,20 @@ def test_each_name_that_is_no_linear_layer_of_a_block_is_refused(tmp_path: Path,
         add_adapters(model, LoraSection(rank=2, alpha=4, targets=targets))
     assert f"lora.targets: the model's blocks have no linear layer {named}, and nothing else" in str(refused.value)
     assert "Known: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj." in str(refused.value)
+
+
+def test_a_router_that_derives_from_a_linear_layer_gets_no_adapter(tmp_path: Path):
+    """Phi-3.5-MoE's router returns the weights of the chosen experts too: with an adapter its forward pass failed."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    tokens = {"vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2}
+    config = PhimoeConfig(num_key_value_heads=2, num_local_experts=3, **sizes, **tokens)
+    PhimoeForCausalLM(config).save_pretrained(tmp_path)
+    model = with_adapters(load_model(tmp_path, torch.float32), SECTION)
+    adapted = {name.split(".lora_")[0].rpartition(".")[2] for name in trained(model)}
+    assert adapted == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    assert built_shape(tmp_path).adapters(SECTION.rank) == sum(values.numel() for values in trained(model).values())
+    learned(model)
+    assert {name for name, _ in gradients(model)} == set(trained(model))
 
 
 def test_a_model_without_linear_layers_is_refused_adapters(tmp_path: Path):

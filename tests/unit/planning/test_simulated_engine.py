@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from agentrl.planning.simulation.cache import Context, PrefixCache, contexts
 from agentrl.planning.simulation.clock import run
-from agentrl.planning.simulation.engine import EngineRates, SimulatedEngine, unread
-from agentrl.planning.simulation.episode import Turn
+from agentrl.planning.simulation.engine import EngineRates, SimulatedEngine
 from agentrl.types import Version
+from tests.unit.planning.workshop import episode
 
 V0, V1, V2 = (Version(0, n) for n in range(3))
 STEP = EngineRates(step_s=1.0, request_s=0.0, prefill_s=0.0)
 SHARED = EngineRates(step_s=0.0, request_s=0.5, prefill_s=0.0)
+
+
+def after(length: int, prompt: str | None = None) -> Context:
+    """A context of a sequence of its own; those with the same prompt are equal."""
+    return Context(length, object(), prompt, length if prompt else 0)
 
 
 def ends(
@@ -27,7 +34,7 @@ def ends(
 
         async def one(at: float, context: int, length: int, prompt: str | None) -> float:
             await asyncio.sleep(at)
-            await engine.generate(Turn(0, context, length, True), context, prompt)
+            await engine.generate(length, after(context, prompt))
             return loop.time()
 
         return await asyncio.gather(*(one(*request) for request in requests))
@@ -67,9 +74,9 @@ def test_a_prompt_that_comes_later_stops_the_others_while_it_is_read() -> None:
 
 def test_a_shared_prompt_is_read_once_but_for_its_last_block() -> None:
     rates = EngineRates(step_s=0.0, request_s=0.0, prefill_s=1.0)
-    assert unread(100, is_shared=True) == 4
-    assert unread(96, is_shared=True) == 16  # the last token is always computed
-    assert unread(0, is_shared=True) == 0
+    for length, unread in ((100, 4), (96, 16), (0, 0)):  # the last token is always computed
+        cache = PrefixCache()
+        assert [cache.read(after(length, "a")) for _ in range(2)] == [length, unread]
     assert max(ends(rates, (0, 100, 1, "a"), (0, 100, 1, "a"), (0, 100, 1, "b"))) == pytest.approx(204)
     assert max(ends(rates, (0, 100, 1, "a"), (0, 100, 1, "a"), caches=False)) == pytest.approx(200)
 
@@ -79,7 +86,7 @@ def published(rates: EngineRates, at: float, pause_s: float, context: int, lengt
 
     async def play() -> tuple[float, list[object]]:
         engine = SimulatedEngine(rates, 8, V0)
-        request = asyncio.create_task(engine.generate(Turn(0, context, length, True), context, "a"))
+        request = asyncio.create_task(engine.generate(length, after(context, "a")))
         await asyncio.sleep(at)
         engine.pause()
         await asyncio.sleep(pause_s)
@@ -104,13 +111,56 @@ def test_after_a_publication_the_context_in_flight_is_read_again() -> None:
     assert spans == [(V0, 0, 4), (V1, 4, 10)]
 
 
+def test_after_a_publication_the_members_of_a_group_read_their_prompt_once() -> None:
+    # 100 tokens and 4 for the prompt; after 5 sampled ones again 105 and, beyond six blocks, 9; then 5 more.
+    async def play() -> float:
+        engine = SimulatedEngine(EngineRates(step_s=1.0, request_s=0.0, prefill_s=1.0), 8, V0)
+        members = [asyncio.create_task(engine.generate(10, after(100, "a"))) for _ in range(2)]
+        await asyncio.sleep(104 + 5)
+        engine.pause()
+        engine.resume(V1)
+        await asyncio.gather(*members)
+        return asyncio.get_running_loop().time()
+
+    assert run(play()) == pytest.approx(104 + 5 + 105 + 9 + 5)
+
+
+def reads(*, publishes: bool, caches: bool = True) -> list[int]:
+    """How many tokens two turns of an episode read: 40 and 20, after each of which 8 are sampled."""
+    cache, found = PrefixCache(is_enabled=caches), []
+    for turn, context in zip((0, 1), contexts(episode([8, 8], [40, 20]), "episode", "group"), strict=True):
+        if turn and publishes:
+            cache.clear()
+        found.append(cache.read(context))
+        cache.keep(context.grown(8))
+    return found
+
+
+def test_a_later_turn_reads_what_is_new_and_after_a_publication_everything() -> None:
+    assert reads(publishes=False) == [40, 20]  # 48 are held: three whole blocks
+    assert reads(publishes=True) == [40, 68]
+    assert reads(publishes=False, caches=False) == [40, 68]
+
+
+def test_a_later_turn_shares_the_prompt_of_its_group() -> None:
+    cache = PrefixCache()
+    assert [cache.read(c) for n in (1, 2) for c in contexts(episode([8, 8], [40, 20]), n, "group")] == [40, 36, 8, 36]
+
+
+def test_a_rewritten_history_shares_nothing() -> None:
+    [*turns] = episode([8, 8], [40, 20]).turns
+    rewritten = replace(episode(), turns=(turns[0], replace(turns[1], is_first=True)))
+    cache = PrefixCache()
+    assert [cache.read(c) for n in (1, 2) for c in contexts(rewritten, n, "group")] == [40, 20, 8, 20]
+
+
 def test_a_request_that_comes_during_a_pause_begins_nothing() -> None:
     async def play() -> list[float]:
         engine, loop = SimulatedEngine(STEP, 8, V0), asyncio.get_running_loop()
 
         async def one(at: float) -> float:
             await asyncio.sleep(at)
-            await engine.generate(Turn(0, 0, 10, True), 0, None)
+            await engine.generate(10, after(0, None))
             return loop.time()
 
         requests = [asyncio.create_task(one(at)) for at in (0, 5)]
@@ -126,7 +176,7 @@ def test_a_request_that_comes_during_a_pause_begins_nothing() -> None:
 def test_two_publications_in_one_request_leave_three_versions() -> None:
     async def play() -> list[object]:
         engine = SimulatedEngine(STEP, 8, V0)
-        request = asyncio.create_task(engine.generate(Turn(0, 0, 9, True), 0, None))
+        request = asyncio.create_task(engine.generate(9, after(0, None)))
         for version in (V1, V2):
             await asyncio.sleep(3)
             engine.pause()
@@ -139,11 +189,11 @@ def test_two_publications_in_one_request_leave_three_versions() -> None:
 def test_a_request_after_a_publication_has_one_version_and_reads_its_prompt_again() -> None:
     async def play() -> tuple[float, list[object]]:
         engine, loop = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0), asyncio.get_running_loop()
-        await engine.generate(Turn(0, 32, 1, True), 32, "a")
+        await engine.generate(1, after(32, "a"))
         engine.pause()
         engine.resume(V1)
         began = loop.time()
-        spans = await engine.generate(Turn(0, 32, 1, True), 32, "a")
+        spans = await engine.generate(1, after(32, "a"))
         return loop.time() - began, list(spans)
 
     seconds, spans = run(play())
@@ -155,7 +205,7 @@ def test_an_engine_is_busy_while_it_samples_and_neither_before_nor_when_paused()
     async def play() -> float:
         engine = SimulatedEngine(STEP, 8, V0)
         await asyncio.sleep(5)
-        request = asyncio.create_task(engine.generate(Turn(0, 0, 4, True), 0, None))
+        request = asyncio.create_task(engine.generate(4, after(0, None)))
         await asyncio.sleep(2)
         engine.pause()
         await asyncio.sleep(50)

@@ -34,7 +34,7 @@ def config(**changes: object) -> Config:
 
 def episode(
     sampled: int | Sequence[int] = 10,
-    context: int = 0,
+    context: int | Sequence[int] = 0,
     *,
     reward: float | None = 1.0,
     env_s: float = 0.0,
@@ -44,7 +44,8 @@ def episode(
 ) -> Episode:
     """An episode whose turns sample so many tokens each; reward None makes it invalid."""
     lengths = [sampled] if isinstance(sampled, int) else sampled
-    turns = tuple(Turn(n, context, length, n == 0) for n, length in enumerate(lengths))
+    contexts = [context] * len(lengths) if isinstance(context, int) else context
+    turns = tuple(Turn(n, contexts[n], length, n == 0) for n, length in enumerate(lengths))
     signal = Signal("reward", reward) if reward is not None else Signal.invalid("reward", "it failed")
     return Episode(turns, env_s, score_s, worker_s, 0.0, (signal,), stop)
 
