@@ -186,3 +186,35 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
     summary = read(folder)
     assert summary is not None
     assert summary.conservation.holds
+
+
+@pytest.mark.long
+def test_a_host_of_the_critic_that_is_lost_is_named_and_the_run_goes_on_elsewhere(
+    three: list[Host], shared: Path
+) -> None:
+    head, _, right = three
+    placed = {"engine.nodes": "left", "rollout.nodes": "left", "learner.nodes": "left", "critic.nodes": "right"}
+    critic = {"algorithm": "ppo", "critic.placement": "separate"}
+    folder = RunFolder(shared / "run")
+    given = flags(shared, "run", **placed, **critic, **{"steps": 1000, "checkpoint.every": 1})
+    run = Command(head, shared / "run.log", ["train", *given])
+    try:
+        run.steps(2)
+        assert where(folder)["critic rank 0"] == "right"
+        right.kill()
+        assert run.end() == 2, run.said
+        assert "on right" in run.said
+        assert "agentrl resume" in run.said
+    finally:
+        run.close()
+    last = str(read_steps(folder)[-1].step + 2)
+    words = ["resume", str(folder.path), "--critic.nodes", "left", "--steps", last]
+    again = Command(head, shared / "again.log", words)
+    try:
+        assert again.end() == 0, again.said
+    finally:
+        again.close()
+    assert where(folder)["critic rank 0"] == "left"
+    summary = read(folder)
+    assert summary is not None
+    assert summary.conservation.holds

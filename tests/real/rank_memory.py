@@ -1,4 +1,4 @@
-"""The peak memory of a learner rank: `python -m tests.real.rank_memory MODEL DTYPE` prints some of it as JSON.
+"""The peak memory of learner ranks: `python -m tests.real.rank_memory MODEL DTYPE RANKS STAGE` prints it as JSON.
 
 Threads allocate in an order of their own, so that one peak is up to a quarter above another: a median says what a rank
 takes.
@@ -39,7 +39,7 @@ class Peak:
     updates: int
 
 
-def batch(vocabulary: int, groups: int = 2) -> list[TrainSequence]:
+def batch(vocabulary: int, groups: int) -> list[TrainSequence]:
     """Groups that fill a micro-batch each."""
     rng = np.random.default_rng(0)
     answer = (TOKENS - PROMPT) // MEMBERS + 1  # the last token of a sequence predicts nothing
@@ -54,27 +54,51 @@ def batch(vocabulary: int, groups: int = 2) -> list[TrainSequence]:
     return out
 
 
-def peak_of(model: Path, dtype: str, updates: int = 3) -> Peak:
-    """Train some batches; the peak of all of them, because the optimizer's state comes with the first."""
-    torch.set_num_threads(2)
-    keep_freed_memory()
-    section = LearnerSection(ranks=1, zero_stage=0, lr=1e-6, schedule="constant", micro_batch_tokens=TOKENS)
-    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    baseline = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
-    learner = PolicyLearner(LearnerSpec(model, 10, dtype=dtype, learner=section), 0, 1, "127.0.0.1", port)
-    steps = [learner.step(batch(vocabulary)).optimizer_steps for _ in range(updates)]
-    return Peak(status("VmHWM") - baseline, sum(steps))
+@dataclass(frozen=True)
+class Job:
+    """What the ranks train; they meet at a port of this machine."""
+
+    model: Path
+    dtype: str
+    ranks: int
+    stage: int
+    port: int
+
+    def peak(self, rank: int, updates: int = 3) -> Peak:
+        """Train some batches; the peak of all of them, because the optimizer's state comes with the first."""
+        torch.set_num_threads(2)
+        keep_freed_memory()
+        sizes = {"ranks": self.ranks, "zero_stage": self.stage, "micro_batch_tokens": TOKENS}
+        section = LearnerSection.model_validate({"lr": 1e-6, "schedule": "constant", **sizes})
+        spec = LearnerSpec(self.model, 10, dtype=self.dtype, learner=section)
+        vocabulary = json.loads((self.model / "config.json").read_text())["vocab_size"]
+        baseline = status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # see proc(5): resets VmHWM
+        learner = PolicyLearner(spec, rank, self.ranks, "127.0.0.1", self.port)
+        steps = [learner.step(batch(vocabulary, 2 * self.ranks)).optimizer_steps for _ in range(updates)]
+        return Peak(status("VmHWM") - baseline, sum(steps))
+
+
+def forked(job: Job) -> None:
+    """Run the ranks as processes that share what is imported; no thread runs yet."""
+    children = []
+    for rank in range(job.ranks):
+        if (child := os.fork()) == 0:
+            print(json.dumps(asdict(job.peak(rank))), flush=True)
+            os._exit(0)
+        children.append(child)
+    if any(os.waitpid(child, 0)[1] != 0 for child in children):
+        sys.exit("a process failed")
+
+
+def main(model: str, dtype: str, ranks: str, stage: str) -> None:
+    """Run the ranks some times, one after another."""
+    for _ in range(PROCESSES):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        forked(Job(Path(model), dtype, int(ranks), int(stage), port))
 
 
 if __name__ == "__main__":
-    for _ in range(PROCESSES):
-        child = os.fork()  # it shares what is imported, and no thread runs yet
-        if child == 0:
-            print(json.dumps(asdict(peak_of(Path(sys.argv[1]), sys.argv[2]))), flush=True)
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != 0:
-            sys.exit("a process failed")
+    main(*sys.argv[1:])

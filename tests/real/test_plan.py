@@ -51,6 +51,8 @@ SIZES = {  # parameters: 19 and 83 millions
     ),
 }
 
+SHARED = [pytest.param("bfloat16", 2, stage, id=f"two ranks at stage {stage}") for stage in (1, 3)]
+
 
 @pytest.fixture(scope="module", params=SIZES)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,26 +64,27 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def printed(module: str, model: Path, dtype: str) -> list[dict[str, int]]:
+def printed(module: str, *words: object) -> list[dict[str, int]]:
     """The lines of JSON that a process of its own prints."""
-    command = [sys.executable, "-m", module, str(model), dtype]
+    command = [sys.executable, "-m", module, *map(str, words)]
     env = {**os.environ, "OMP_NUM_THREADS": "2", "THP_MEM_ALLOC_ENABLE": "1"}  # cluster/specs.py
     answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
-def planned(model: Path, dtype: str) -> Rank:
+def planned(model: Path, dtype: str, ranks: int, stage: int) -> Rank:
     flags = {"model": str(model), "model.dtype": dtype, "learner.micro_batch_tokens": str(TOKENS)}
-    flags["model.max_context"], flags["max-tokens"] = str(TOKENS), "64"
+    flags |= {"model.max_context": str(TOKENS), "max-tokens": "64"}
+    flags |= {"learner.ranks": str(ranks), "learner.zero_stage": str(stage)}
     config = resolve_run(load(None, of_flags(flags.items())), LAPTOP)
     return Rank(config, RunModels.of(config, lambda name: built_shape(Path(name))))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_a_rank_takes_what_is_planned(model: Path, dtype: str) -> None:
-    rank = planned(model, dtype)
-    peaks = [Peak(**each) for each in printed("tests.real.rank_memory", model, dtype)]
-    assert [peak.updates for peak in peaks] == [3] * PROCESSES
+@pytest.mark.parametrize(("dtype", "ranks", "stage"), [("bfloat16", 1, 0), ("float32", 1, 0), *SHARED])
+def test_a_rank_takes_what_is_planned(model: Path, dtype: str, ranks: int, stage: int) -> None:
+    rank = planned(model, dtype, ranks, stage)
+    peaks = [Peak(**each) for each in printed("tests.real.rank_memory", model, dtype, ranks, stage)]
+    assert [peak.updates for peak in peaks] == [3] * PROCESSES * ranks
     nbytes = median(peak.nbytes for peak in peaks)
     assert total(on_cpu(rank)) == pytest.approx(nbytes, rel=MARGIN)
     by_name = {item.name: item.nbytes for item in (*rank.state, *rank.update)}

@@ -106,10 +106,12 @@ async def in_worker(engine: Engine, function: Callable[[Any], Any]) -> Any:
     return (await process.call_workers("testing", DEADLINE_S, function))[0]
 
 
-async def skip_a_layer(engine: Engine) -> None:
-    """Let the worker lose the tensors of one layer on their way into the model, for the update that has begun."""
+async def skip_a_layer(engine: Engine, rank: int = 0) -> None:
+    """Let a worker lose the tensors of one layer on their way into the model, for the update that has begun."""
 
     def lose(worker: Any) -> None:
+        if worker.rank != rank:
+            return
         observer = worker.weight_transfer_engine.observer
         load = observer._load
         observer._load = lambda weights: load((name, tensor) for name, tensor in weights if ".layers.1." not in name)

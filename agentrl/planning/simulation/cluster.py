@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,19 +24,28 @@ class Speeds:
     token: float = 1.0
 
 
+GAIN = 1.5
+"""How many times as fast an engine or a rank on a CPU is with twice the threads, by `benchmarks.simulation`."""
+
+
 def speeds(recorded: Config, config: Config, cores: int) -> Speeds:
     """Return the speeds of `config` relative to the recorded run, on a machine with so many `cores`.
 
-    Learner ranks share the tokens of a batch. On CPUs engines and ranks are as fast as they have threads, and all are
-    slower if together they have more threads than there are cores. GPUs are taken to be the recorded ones.
+    Learner ranks share the tokens of a batch. On CPUs all engines and ranks are slower if together they have more
+    threads than there are cores. GPUs are taken to be the recorded ones.
     """
     ranks = config.learner.ranks / recorded.learner.ranks
     if config.device != "cpu":
         return Speeds(token=ranks)
-    engine = config.engine.threads / recorded.engine.threads
-    learner = config.learner.threads / recorded.learner.threads
+    engine = by_threads(config.engine.threads, recorded.engine.threads)
+    learner = by_threads(config.learner.threads, recorded.learner.threads)
     share = crowding(recorded, cores) / crowding(config, cores)
     return Speeds(engine * share, learner * share, learner * ranks * share)
+
+
+def by_threads(threads: int, recorded: int) -> float:
+    """Return how many times as fast as recorded an engine or a rank on a CPU is with so many threads."""
+    return float(GAIN ** math.log2(threads / recorded))
 
 
 def crowding(config: Config, cores: int) -> float:

@@ -106,7 +106,7 @@ def _reads(
     turns: Sequence[SampledTurn], published: Sequence[float], *, prefix_caching: bool
 ) -> Iterator[tuple[float, int]]:
     """Yield when engines read tokens, and how many; after a publication they read the contexts in flight again."""
-    caches = collections.defaultdict(lambda: PrefixCache(is_enabled=prefix_caching))
+    caches: dict[int, PrefixCache] = collections.defaultdict(lambda: PrefixCache(is_enabled=prefix_caching))
     events = [*((turn.began, number) for number, turn in enumerate(turns)), *((at, -1) for at in published)]
     in_flight: list[SampledTurn] = []
     for at, number in sorted(events):
