@@ -2,10 +2,11 @@
 
 python -m benchmarks.simulation [--steps 16] [--changes rollout.group_size=16 rollout.max_staleness=1] [--env math ...];
 the last line is the figures as JSON. Other flags are those of `agentrl train`. It trains once and calibrates the
-simulation by the first half of the steps, which predicts the second half, with the episodes of the first or (`own
-episodes`) of the second; by every other step, which predicts those between, so that what the policy has learned
-meanwhile plays no part; and by all of them, which predicts a new run for each change. Run it on a quiet machine: a
-simulation knows only what was recorded. `error` is that of the mean step.
+simulation by the first half of the steps, which predicts the second half; by every other step, which predicts those
+between, so that what the policy has learned meanwhile plays no part; and by all of them, which predicts a new run for
+each change. All are predicted again with their own episodes (`replayed`), because the policy changes while it learns,
+and a changed run learns something else. Run it on a quiet machine: a simulation knows only what was recorded.
+`error` is that of the mean step. Runs that have ended in the folder `--out` are not repeated.
 """
 
 from __future__ import annotations
@@ -25,28 +26,32 @@ from agentrl.planning.simulation.changes import changed
 from agentrl.planning.simulation.forecast import StepTimes, forecast
 from agentrl.planning.simulation.recorded import RecordedRun, read
 from agentrl.planning.simulation.words import PHASES, row
+from agentrl.planning.simulation.workload import RecordedGroup
+from agentrl.records.folder import RunFolder
+from agentrl.report import summary
 from benchmarks.timing import last_line
 
 Figures = dict[str, object]
 
 
 def trained(folder: Path, args: argparse.Namespace, change: str = "") -> RecordedRun:
-    """Train in `folder`, with a setting changed, and read the run."""
+    """Train in `folder`, with a setting changed, unless a run has ended there, and read the run."""
     flags = ["--steps", str(args.steps), "--eval.tasks", "0", "--checkpoint.every", "0", *args.flags]
     flags += [f"--{change}"] if change else []
-    subprocess.run([sys.executable, "-m", "agentrl", "train", *flags, "--out", str(folder)], check=True)
+    if summary.read(RunFolder(folder)) is None:
+        subprocess.run([sys.executable, "-m", "agentrl", "train", *flags, "--out", str(folder)], check=True)
     return read(folder)
 
 
 def predicted(
-    run: RecordedRun, by: Sequence[StepRecord], change: str = "", episodes_of: Sequence[StepRecord] = ()
+    run: RecordedRun, by: Sequence[StepRecord], change: str = "", groups: Sequence[RecordedGroup] = ()
 ) -> StepTimes:
-    """Simulate the run, with a setting changed, by some of its steps, and by the episodes of others if given."""
+    """Simulate the run, with a setting changed, by some of its steps, with these groups instead of theirs if given."""
     key, _, text = change.partition("=")
     changes = {setting.key: setting.value for setting in of_flags([(key, text)] if change else [])}
     calibration = calibrate(run, by)
-    if episodes_of:
-        calibration = replace(calibration, groups=tuple(run.groups(episodes_of)))
+    if groups:
+        calibration = replace(calibration, groups=tuple(groups))
     return forecast(calibration, changed(run.config, changes)).times
 
 
@@ -67,14 +72,20 @@ def measure(args: argparse.Namespace, out: Path) -> Figures:
     base = trained(out / "base", args)
     plain = base.plain_steps
     first, second = plain[: len(plain) // 2], plain[len(plain) // 2 :]
-    others = {change: trained(out / change, args, change).plain_steps for change in args.changes}
+    others = {change: trained(out / change, args, change) for change in args.changes}
+    own = predicted(base, first, groups=base.groups(second))
+    between = predicted(base, plain[::2], groups=base.groups(plain[1::2]))
     found = {
         "second half": compared("second half by the first", second, predicted(base, first)),
-        "own episodes": compared("second half by its own episodes", second, predicted(base, first, "", second)),
+        "second half, replayed": compared("second half by the first, replayed", second, own),
         "every other step": compared("every other step", plain[1::2], predicted(base, plain[::2])),
+        "every other step, replayed": compared("every other step, replayed", plain[1::2], between),
     }
-    for change, steps in others.items():
+    for change, run in others.items():
+        steps = run.plain_steps
         found[change] = compared(change, steps, predicted(base, plain, change))
+        own = predicted(base, plain, change, run.groups(steps))
+        found[f"{change}, replayed"] = compared(f"{change}, replayed", steps, own)
     return {"model": base.config.model.name, "flags": " ".join(args.flags), "steps": args.steps, **found}
 
 
@@ -82,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--changes", nargs="*", default=["rollout.group_size=16", "rollout.max_staleness=1"])
-    parser.add_argument("--out", type=Path, help="folder of the run folders (default: one that is removed)")
+    parser.add_argument("--out", type=Path, help="folder of the run folders, kept (default: one that is removed)")
     args, flags = parser.parse_known_args()
     args.flags = flags
     with tempfile.TemporaryDirectory() as scratch:

@@ -15,7 +15,7 @@ from agentrl.algorithms.driver import has_signal
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import StepRecord
 from agentrl.planning.simulation.engine import EngineRates
-from agentrl.planning.simulation.episode import learner_tokens
+from agentrl.planning.simulation.episode import LearnerTokens, learner_tokens
 from agentrl.planning.simulation.fitting import Array, fitted
 from agentrl.planning.simulation.recorded import RecordedRun, TimedAttempt
 from agentrl.planning.simulation.timeline import SampledTurn, Timeline, turns_of, without_queue
@@ -27,11 +27,19 @@ NO_SETTINGS = EpisodeSettings(1.0, 0, 0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class LearnerRates:
-    """What a learner takes for a batch: `update_s`, and `token_s` for each token. `noise`: real over fitted seconds."""
+    """What a learner takes for a batch: `update_s`, `token_s` for each token, and `sampled_s` more for each sampled one.
+
+    `noise`: real over fitted seconds.
+    """
 
     update_s: float
     token_s: float
+    sampled_s: float = 0.0
     noise: tuple[float, ...] = (1.0,)
+
+    def tokens_s(self, tokens: LearnerTokens) -> float:
+        """Return the seconds that tokens take, without those of every update."""
+        return self.token_s * tokens.total + self.sampled_s * tokens.sampled
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ def calibrate(run: RecordedRun, steps: Sequence[StepRecord]) -> Calibration:
     """Calibrate a simulation by these steps of a run. Raises ConfigError if they show too little."""
     groups = tuple(run.groups(steps))
     trained = {step.step: tokens_of(run, step) for step in steps}
-    learned = [step for step in steps if step.learner.has_learned and trained[step.step]]
+    learned = [step for step in steps if step.learner.has_learned and trained[step.step].total]
     if len(learned) < 2 or not groups:
         raise ConfigError(
             f"steps {steps[0].step} to {steps[-1].step} of {run.folder} contain {len(groups)} whole groups and "
@@ -79,7 +87,7 @@ def calibrate(run: RecordedRun, steps: Sequence[StepRecord]) -> Calibration:
         tuple(step.seconds.publish for step in learned),
         tuple(step.seconds.other for step in steps),
         dispatch_s(run, steps),
-        max(trained.values()),
+        max(tokens.total for tokens in trained.values()),
         peak,
     )
 
@@ -88,7 +96,7 @@ def calibrate(run: RecordedRun, steps: Sequence[StepRecord]) -> Calibration:
 # The learner.
 
 
-def tokens_of(run: RecordedRun, step: StepRecord) -> int:
+def tokens_of(run: RecordedRun, step: StepRecord) -> LearnerTokens:
     """Return the tokens that went through the learner in a step."""
     members: dict[int, list[TimedAttempt]] = collections.defaultdict(list)
     for attempt in run.attempts:
@@ -98,10 +106,10 @@ def tokens_of(run: RecordedRun, step: StepRecord) -> int:
     return trained_tokens(run.algorithm, [_group(members[group], size) for group in members])
 
 
-def trained_tokens(algorithm: Algorithm, groups: Iterable[Group]) -> int:
+def trained_tokens(algorithm: Algorithm, groups: Iterable[Group]) -> LearnerTokens:
     """Return the tokens of a batch that go through the learner, which skips groups without a signal if it may."""
     chosen = filter(partial(has_signal, algorithm), groups) if algorithm.skips_zero_advantages else groups
-    return sum(map(learner_tokens, chosen))
+    return sum(map(learner_tokens, chosen), LearnerTokens())
 
 
 def _group(attempts: Sequence[TimedAttempt], size: int) -> Group:
@@ -116,12 +124,16 @@ def _trajectory(attempt: TimedAttempt) -> Trajectory:
     return attempt.episode.trajectory(request, [() for _ in attempt.episode.turns], attempt.episode.engine_s)
 
 
-def learner_rates(tokens: Sequence[int], seconds: Sequence[float]) -> LearnerRates:
-    """Fit the seconds of updates to their tokens; updates of about the same size show no constant part."""
-    causes, taken = np.column_stack([np.ones(len(tokens)), np.array(tokens)]), np.array(seconds)
-    update_s, token_s = rates = fitted(causes, taken, (True, False), len(tokens))
+def learner_rates(tokens: Sequence[LearnerTokens], seconds: Sequence[float]) -> LearnerRates:
+    """Fit the seconds of updates to their tokens.
+
+    Updates of about the same size show no constant part, and those with about the same share of sampled tokens not
+    what these take beyond the others.
+    """
+    causes, taken = np.array([(1, each.total, each.sampled) for each in tokens], float), np.array(seconds)
+    rates = fitted(causes, taken, (True, False, True), len(tokens))
     noise = taken / np.maximum(1e-9, causes @ rates)
-    return LearnerRates(float(update_s), float(token_s), tuple(noise.tolist()))
+    return LearnerRates(*map(float, rates), tuple(noise.tolist()))
 
 
 # --------------------------------------------------------------------------------------------------------------

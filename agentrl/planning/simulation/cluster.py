@@ -25,7 +25,7 @@ class Speeds:
 
 
 GAIN = 1.5
-"""How many times as fast an engine or a rank on a CPU is with twice the threads, by `benchmarks.simulation`."""
+"""How many times as fast an engine or a rank on a CPU is with twice the threads (docs/performance.md)."""
 
 
 def speeds(recorded: Config, config: Config, cores: int) -> Speeds:
@@ -73,11 +73,11 @@ class SimulatedLearner:
         """Train a batch; returns whether there was anything to learn."""
         tokens = trained_tokens(self._algorithm, batch.groups)
         rates, speed = self._calibration.learner, self._speed
-        self.most_tokens = max(self.most_tokens, tokens)
-        if tokens:
-            seconds = rates.update_s / speed.update + rates.token_s * tokens / speed.token
+        self.most_tokens = max(self.most_tokens, tokens.total)
+        if tokens.total:
+            seconds = rates.update_s / speed.update + rates.tokens_s(tokens) / speed.token
             await asyncio.sleep(seconds * self._random.choice(rates.noise))
-        return tokens > 0
+        return tokens.total > 0
 
     async def publish(self, version: Version) -> None:
         """Let every engine sample with new weights; none samples meanwhile."""

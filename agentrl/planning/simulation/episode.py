@@ -122,9 +122,20 @@ def _turns(trajectory: Trajectory) -> Iterator[Turn]:
                 context, is_first = 0, False
 
 
-def learner_tokens(group: Group) -> int:
+@dataclass(frozen=True, slots=True)
+class LearnerTokens:
+    """Tokens that go through a learner; of the `sampled` ones it computes logits and loss too."""
+
+    total: int = 0
+    sampled: int = 0
+
+    def __add__(self, more: LearnerTokens) -> LearnerTokens:
+        return LearnerTokens(self.total + more.total, self.sampled + more.sampled)
+
+
+def learner_tokens(group: Group) -> LearnerTokens:
     """Return the tokens of a group that go through the learner: the prompt that its members share counts once."""
-    prompts = [next(trajectory.segments) for trajectory in group.trajectories]
-    tokens = sum(len(segment.ids) for trajectory in group.trajectories for segment in trajectory.segments)
-    lengths = [len(prompt.ids) for prompt in prompts]
-    return tokens - sum(lengths) + max(lengths)
+    prompts = [len(next(trajectory.segments).ids) for trajectory in group.trajectories]
+    segments = [segment for trajectory in group.trajectories for segment in trajectory.segments]
+    total = sum(len(segment.ids) for segment in segments) - sum(prompts) + max(prompts)
+    return LearnerTokens(total, sum(len(segment.ids) for segment in segments if segment.is_action))

@@ -15,6 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.planning.simulation.calibration import LearnerRates, calibrate, learner_rates
 from agentrl.planning.simulation.changes import changed
 from agentrl.planning.simulation.engine import EngineRates
+from agentrl.planning.simulation.episode import LearnerTokens
 from agentrl.planning.simulation.fitting import fitted
 from agentrl.planning.simulation.forecast import StepTimes, forecast
 from agentrl.planning.simulation.recorded import RecordedRun, read
@@ -134,9 +135,19 @@ def test_causes_that_differ_are_told_apart_although_they_are_doubtful() -> None:
 
 
 def test_updates_of_one_size_are_all_put_down_to_their_tokens() -> None:
-    rates = learner_rates([1000, 1050, 980], [2.0, 2.1, 1.96])
-    assert rates.update_s == 0.0
+    tokens = [LearnerTokens(total, total // 2) for total in (1000, 1050, 980)]
+    rates = learner_rates(tokens, [2.0, 2.1, 1.96])
+    assert (rates.update_s, rates.sampled_s) == (0.0, 0.0)
     assert rates.token_s == pytest.approx(0.002)
+
+
+def test_sampled_tokens_take_longer_where_the_updates_show_it() -> None:
+    rng = np.random.default_rng(0)
+    tokens = [LearnerTokens(400 + sampled, sampled) for sampled in rng.integers(100, 1000, 12).tolist()]
+    real = LearnerRates(0.0, 0.001, 0.003)
+    found = learner_rates(tokens, [real.tokens_s(each) * rng.uniform(0.97, 1.03) for each in tokens])
+    for each in (LearnerTokens(800, 400), LearnerTokens(1400, 1000)):
+        assert found.update_s + found.tokens_s(each) == pytest.approx(real.tokens_s(each), rel=0.1)
 
 
 # --- what counts ------------------------------------------------------------------------------------------------

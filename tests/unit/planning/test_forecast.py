@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.metrics.step import PhaseSeconds
 from agentrl.planning.simulation.calibration import LearnerRates
 from agentrl.planning.simulation.changes import changed, cores_of, with_threads
-from agentrl.planning.simulation.cluster import Speeds, crowding, speeds
+from agentrl.planning.simulation.cluster import GAIN, Speeds, by_threads, crowding, speeds
 from agentrl.planning.simulation.engine import EngineRates
 from agentrl.planning.simulation.forecast import StepTimes, check, forecast, simulate
 from agentrl.planning.simulation.recorded import RecordedRun, read
@@ -170,8 +170,11 @@ def test_layouts_that_a_run_refuses_are_refused() -> None:
 def test_speeds_on_cpus_follow_the_threads() -> None:
     assert speeds(config(), config(), 2) == Speeds()
     half = config(engine__threads=1, learner__threads=1, rollout__max_staleness=1)
-    assert speeds(config(), half, 2) == Speeds(0.5, 0.5, 0.5)
-    assert speeds(config(), config(learner__ranks=2, learner__threads=1), 2) == Speeds(1.0, 0.5, 1.0)
+    slower = 1 / GAIN
+    assert speeds(config(), half, 2) == Speeds(slower, slower, slower)
+    assert speeds(half, config(), 2) == Speeds(GAIN, GAIN, GAIN)
+    assert speeds(config(), config(learner__ranks=2, learner__threads=1), 2) == Speeds(1.0, slower, 2 * slower)
+    assert by_threads(8, 2) == GAIN**2
 
 
 def test_more_threads_than_cores_slow_all_of_them() -> None:
@@ -199,7 +202,7 @@ def test_loads_far_beyond_the_recorded_ones_are_noted() -> None:
         "a learner rank trains 160 tokens in a step, 4.0 times as many as recorded",
     )
     [engine, learner] = forecast(calibrated, config(engine__threads=1, learner__threads=1)).notes
-    assert engine == "an engine has 1 thread, not 2 as recorded, and is taken to be 0.5 times as fast"
+    assert engine == "an engine has 1 thread, not 2 as recorded, and is taken to be 0.67 times as fast"
     assert learner.startswith("a learner rank has 1 thread")
 
 

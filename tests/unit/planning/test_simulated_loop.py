@@ -216,7 +216,7 @@ def test_no_attempt_is_lost_from_the_books(staleness: int, way: str) -> None:
 
 def test_the_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
     chosen = config(rollout__max_staleness=1, rollout__group_size=4)
-    learner = LearnerRates(1.0, 0.002, (0.8, 1.0, 1.2))
+    learner = LearnerRates(1.0, 0.002, noise=(0.8, 1.0, 1.2))
     calibrated = calibration(random_groups(1, 4), MIXED, learner, chosen, publish_s=0.2)
     first, again, other = (run_of(calibrated, chosen, seed=seed) for seed in (5, 5, 6))
     assert first == again

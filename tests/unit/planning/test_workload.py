@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from agentrl.planning.simulation.episode import Episode, learner_tokens
+from agentrl.planning.simulation.episode import Episode, LearnerTokens, learner_tokens
 from agentrl.planning.simulation.workload import RecordedGroup, Workload, is_unanimous, kept_unanimous
 from agentrl.types import (
     TRAIN,
@@ -149,5 +149,5 @@ def test_a_rewritten_history_is_read_from_its_beginning() -> None:
 def test_the_prompt_of_a_group_goes_through_the_learner_once() -> None:
     one = episode(10, 100).trajectory(request(0), [()], 0.0)
     two = episode([10, 10], 100).trajectory(request(0, 1), [(), ()], 0.0)
-    assert learner_tokens(Group(0, (one,))) == 110
-    assert learner_tokens(Group(0, (one, two))) == 100 + 10 + (10 + 100 + 10)
+    assert learner_tokens(Group(0, (one,))) == LearnerTokens(110, 10)
+    assert learner_tokens(Group(0, (one, two))) == LearnerTokens(100 + 10 + (10 + 100 + 10), 30)
