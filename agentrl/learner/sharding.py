@@ -6,14 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from deepspeed.accelerator import get_accelerator
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
 from agentrl.config.schema import LearnerSection
 
 
+BUCKET_ON_CPU = 1 << 25
+"""Elements of a bucket of gradients on a CPU. DeepSpeed's 500 million would lie on other pages in every update."""
+
+
 def settings(section: LearnerSection, compute: torch.dtype) -> dict[str, Any]:
     """Return DeepSpeed's settings for a model whose matrix products run in the compute type."""
-    zero: dict[str, Any] = {**section.deepspeed, "stage": section.stage}
+    bucket = {"reduce_bucket_size": BUCKET_ON_CPU} if get_accelerator().device_name() == "cpu" else {}
+    zero: dict[str, Any] = {**bucket, **section.deepspeed, "stage": section.stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     shared = {"tensor_parallel": {"autotp_size": section.tensor_parallel}} if section.tensor_parallel > 1 else {}

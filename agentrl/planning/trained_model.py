@@ -13,11 +13,11 @@ from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
 
 NF4_BYTES = 4.127 / 8
 """Of a quantized weight: 4 bits and its share of the double-quantized constants (Dettmers et al. 2023, section 3)."""
-BUCKET = 500_000_000
+BUCKET, BUCKET_ON_CPU = 500_000_000, 1 << 25
 """Elements of DeepSpeed's buckets of gradients (`reduce_bucket_size`, and `elements_per_buffer` at stage 0)."""
-TOUCHED = {1: 2.5, 2: 5.0, 3: 5.5}
-"""By ZeRO stage: the pages of its buckets on a CPU, where each backward pass finds them elsewhere, in shares of the
-gradients. Measured on two ranks."""
+SPREAD = {1: (1.0, 4.5), 2: (1.0, 5.0), 3: (1.9, 3.2)}
+"""On a CPU, by ZeRO stage: the pages of copies of the trained parameters, and of buckets, which each update finds
+elsewhere in the heap, in shares of one copy and of one bucket in float32. Measured on two ranks."""
 LIVE = 1_000_000_000
 """Parameters that ZeRO stage 3 keeps gathered (`max_live_parameters`, `max_reuse_distance`)."""
 CHUNK_LOGITS, KEPT_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}, 1 << 28
@@ -118,7 +118,8 @@ def buckets(model: TrainedModel) -> Item:
     elif model.is_on_gpu:
         nbytes = BUCKET * (sum(types) if model.stage == 3 else FLOAT32 * len(types))
     else:
-        nbytes = int(FLOAT32 * min(BUCKET, model.trained) * TOUCHED[model.stage])
+        copies, spread = SPREAD[model.stage]
+        nbytes = int(FLOAT32 * (copies * model.trained + spread * min(BUCKET_ON_CPU, model.trained)))
     return Item("gradient buckets", nbytes)
 
 

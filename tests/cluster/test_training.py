@@ -194,7 +194,7 @@ def test_a_host_of_the_critic_that_is_lost_is_named_and_the_run_goes_on_elsewher
 ) -> None:
     head, _, right = three
     placed = {"engine.nodes": "left", "rollout.nodes": "left", "learner.nodes": "left", "critic.nodes": "right"}
-    critic = {"algorithm": "ppo", "critic.placement": "separate"}
+    critic = {"algo": "ppo", "critic.placement": "separate"}
     folder = RunFolder(shared / "run")
     given = flags(shared, "run", **placed, **critic, **{"steps": 1000, "checkpoint.every": 1})
     run = Command(head, shared / "run.log", ["train", *given])

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.config.machine import GIB
 from agentrl.config.schema import LearnerSection, LoraSection
-from agentrl.learner import heads
+from agentrl.learner import heads, sharding
 from agentrl.learner.batch import build_trees
 from agentrl.learner.micro_batch import pack
 from agentrl.learner.model import ATTENTION, PackedModel, freeze, prepare
@@ -253,6 +253,7 @@ def test_the_buckets_are_those_of_deepspeed() -> None:
 
     defaults = DeepSpeedZeroConfig()
     assert defaults.reduce_bucket_size == trained_model.BUCKET
+    assert trained_model.BUCKET_ON_CPU == sharding.BUCKET_ON_CPU
     assert defaults.max_live_parameters == defaults.max_reuse_distance == trained_model.LIVE
 
 
