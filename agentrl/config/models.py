@@ -91,6 +91,26 @@ def check_context(folder: Path, max_context: int, key: str) -> None:
         )
 
 
+LENGTH_DEPENDENT = ("dynamic", "longrope", "su")
+"""Rotary embeddings whose frequencies change with the longest sequence that is read at once."""
+
+
+def check_rotary(folder: Path, max_context: int) -> None:
+    """Raise ConfigError if what a model computes for a sequence would depend on others in its micro-batch."""
+    config = json.loads((folder / "config.json").read_text())
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    for rope in [each for each in given.values() if isinstance(each, dict)] or [given]:
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        named = "original_max_position_embeddings"
+        longest = rope.get(named) or config.get(named) or config.get("max_position_embeddings", max_context)
+        if kind in LENGTH_DEPENDENT and max_context > longest:
+            raise ConfigError(
+                f"model.max_context is {max_context}, but {folder} has rotary embeddings of type {kind}, which change "
+                f"for all sequences that are read together once one is longer than {longest} tokens: set "
+                f"model.max_context to {longest} or less"
+            )
+
+
 def tokenizer(folder: Path) -> Any:
     """Load the tokenizer of the model in `folder`: tokenizer.json alone, as the import of transformers takes seconds.
 

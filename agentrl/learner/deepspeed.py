@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +23,7 @@ from agentrl.learner.average import Average
 from agentrl.learner.checkpoint import unreadable
 from agentrl.learner.lora import Full, adapter_state, adapters_off, merged_state, write_adapter
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import PackedModel, checkpoint_tensors
+from agentrl.learner.model import PackedModel, checkpoint_tensors, set_modes
 from agentrl.learner.offload import OptimizerMemory
 from agentrl.learner.optimizers import make_optimizer
 from agentrl.learner.part import Part
@@ -78,7 +79,8 @@ class DeepSpeedModel:
         self._section, self._model, self._compute = section, model, model.compute
         self._trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._engine = _initialized(model, section)
-        self._engine.train()  # gradient checkpointing is off in eval mode, in which transformers loads models
+        self._engine.train()
+        set_modes(model)
         self._replicas = self._engine.data_parallel_group
         place = dist.get_rank(self._replicas), dist.get_world_size(self._replicas)
         self._average = Average(self._trained, ema, *place, self._replicas) if ema else None
@@ -207,7 +209,8 @@ class DeepSpeedModel:
 
         State in CPU memory is read there, and so takes no GPU memory from engines that share the GPU.
         """
-        write(self._state(), folder, dist.get_rank())
+        save = gathered(secrets.token_hex(8))[0]
+        write(self._state(), folder, dist.get_rank(), save)
 
     def load(self, folder: Path) -> None:
         """Restore the training state that the ranks of any layout saved. Raises RunError if it cannot be read."""

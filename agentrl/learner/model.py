@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.errors import ConfigError
@@ -128,8 +130,6 @@ def load_model(
         raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
     prepare(model, gradient_checkpointing=gradient_checkpointing)
     packed = PackedModel(model, compute)
-    if quantized_on:
-        model.train()  # in eval mode bitsandbytes repacks weights for a CPU, which then compute no gradient
     if sharding is None:
         check_packing(packed, folder)
     if quantized_on:
@@ -138,12 +138,21 @@ def load_model(
 
 
 def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
-    """Switch gradient checkpointing on if asked, and dropout off: several forward passes are compared."""
+    """Switch gradient checkpointing on if asked, and everything that draws random numbers off."""
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
+    set_modes(model)
+
+
+def set_modes(model: nn.Module) -> None:
+    """Leave the layers that are checkpointed in training mode, and nothing else: several forward passes are compared.
+
+    Quantized layers stay in it too, because in eval mode bitsandbytes repacks their weights for a CPU, which then
+    compute no gradient.
+    """
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
+        is_checkpointed = isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing
+        module.training = is_checkpointed or hasattr(getattr(module, "weight", None), "quant_state")
 
 
 def check_first_layers(auto: Any, folder: Path, kind: type[PackedModel], labels: int | None = None) -> None:
@@ -195,9 +204,17 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
+    windows = set()
+
+    def watched(*states_and_window: Any) -> Tensor:
+        windows.add(states_and_window[-1])
+        assert micro_batch.attention is not None, "it is on a device"
+        return micro_batch.attention(*states_and_window)
+
     try:
         with torch.no_grad():
-            packed_output = exact(pack(batch, build_trees(batch, range(2))).to(device, torch.float32)).view(2, 16)
+            micro_batch = pack(batch, build_trees(batch, range(2))).to(device, torch.float32)
+            packed_output = exact(replace(micro_batch, attention=watched)).view(2, 16)
             model.set_attn_implementation("eager")  # sdpa ignores soft-capping
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
             model.set_attn_implementation(ATTENTION)
@@ -206,6 +223,17 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
         raise _unknown(model, folder, f"its outputs over packed sequences are off by {difference:.3g}")
+    if (window := _window(model)) and not any(windows):
+        raise _unknown(model, folder, f"its sliding window of {window} tokens is part of its masks alone")
+
+
+def _window(model: PreTrainedModel) -> int:
+    """Return the sliding window of a model, 0 if it has none that is shorter than the longest sequence."""
+    config = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None) or 0
+    if not getattr(config, "use_sliding_window", True) or window >= getattr(config, "max_position_embeddings", 0):
+        return 0
+    return window if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]) else 0
 
 
 def divided(packed: PackedModel, sharers: int, folder: Path) -> PackedModel:

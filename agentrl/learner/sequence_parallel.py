@@ -16,13 +16,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from agentrl.config.models import LENGTH_DEPENDENT
 from agentrl.config.validate import check_heads
 from agentrl.errors import ConfigError
 from agentrl.learner.memory import copied
 from agentrl.learner.text_config import heads_of, text_config
-
-LENGTH_DEPENDENT = ("dynamic", "longrope")
-"""Rotary embeddings whose frequencies depend on the largest position: shares of a micro-batch would differ."""
 
 
 @dataclass(frozen=True, slots=True)

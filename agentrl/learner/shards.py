@@ -25,6 +25,8 @@ from agentrl.learner.tensor_parallel import Cut
 from agentrl.weights.staging import NamedTensor, tensor_groups
 
 PARAMETER, AVERAGE = "parameter", "ema"
+SAVE = "save"
+"""The entry of a file's metadata that names the checkpoint it belongs to."""
 OptimizerState = MutableMapping[Tensor, dict[str, Any]]
 """The state of an optimizer of PyTorch, by the tensors that it updates."""
 
@@ -77,16 +79,16 @@ def named_state(shards: Iterable[Shard], state: OptimizerState) -> Iterator[Name
                 yield f"{shard.name}/{kind}", torch.as_tensor(value)
 
 
-def write(named: Iterable[NamedTensor], folder: Path, rank: int) -> None:
+def write(named: Iterable[NamedTensor], folder: Path, rank: int, save: str = "") -> None:
     """Write the part of a rank, in files of about SHARD_BYTES, one of them also if the part is empty.
 
-    At most SHARD_BYTES are in CPU memory at once.
+    `save` is the same for the files that belong together. At most SHARD_BYTES are in CPU memory at once.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({}, _file(folder, rank, 0))
+    save_file({}, _file(folder, rank, 0), {SAVE: save})
     for number, (group, _) in enumerate(tensor_groups(named, SHARD_BYTES)):
         tensors = {name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}
-        save_file(tensors, _file(folder, rank, number))
+        save_file(tensors, _file(folder, rank, number), {SAVE: save})
 
 
 def refuse_incomplete(folder: Path, learner_ranks: int, critic_ranks: int) -> None:
@@ -113,11 +115,16 @@ class StateFiles:
     def __init__(self, folder: Path) -> None:
         self._parts: dict[str, dict[str, list[tuple[int, int, Any]]]] = defaultdict(lambda: defaultdict(list))
         self._whole: dict[str, dict[str, Any]] = defaultdict(dict)
+        saves: dict[str, str] = {}
         for path in sorted(folder.glob("rank-*.safetensors")):
             try:
                 file: Any = safe_open(path, "pt")
             except SafetensorError as error:
                 raise ValueError(f"{path.name}: {error}") from error
+            saves.setdefault((file.metadata() or {}).get(SAVE, ""), path.name)
+            if len(saves) > 1:
+                first, other = saves.values()
+                raise ValueError(f"{first} and {other} are of two checkpoints")
             for key in file.keys():  # noqa: SIM118 (it is no mapping)
                 values = file.get_slice(key)
                 name, kind, *start = key.split("/")

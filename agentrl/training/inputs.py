@@ -14,7 +14,7 @@ from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.embedded import EMBEDDED
-from agentrl.config.models import check_context, config_json, encode, locate, other_models, tokenizer
+from agentrl.config.models import check_context, check_rotary, config_json, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.validate import check_without_critic
 from agentrl.config.values import anchored_model
@@ -151,6 +151,7 @@ def check_settings(config: Config) -> None:
         if keys.judge:
             verdicts_of(keys)
     check_context(_described(config.model.name), config.model.max_context, "model.max_context")
+    check_rotary(_described(config.model.name), config.model.max_context)
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
     judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
     served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
@@ -250,6 +251,7 @@ def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
 def check_other_models(config: Config, model: Path) -> None:
     """Raise ConfigError if a critic or a teacher is missing, or reads other tokens than the policy."""
     for role, name in other_models(config).items():
+        check_rotary(locate(name), config.model.max_context)
         if tokenizer(locate(name)).get_vocab() != tokenizer(model).get_vocab():
             raise ConfigError(
                 f"the {role} {name} and the model {config.model.name or model} have different vocabularies, but they "

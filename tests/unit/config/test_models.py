@@ -7,6 +7,7 @@ import json
 import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from agentrl.config import embedded
 from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
 from agentrl.config.locking import locked
-from agentrl.config.models import encode, locate, tokenizer
+from agentrl.config.models import check_rotary, encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
 from tests.tiny import tiny_tokenizer
 
@@ -236,3 +237,26 @@ def assert_same_tokens(folder: Path) -> None:
     assert ids == theirs(SOME_TEXT)["input_ids"]
     texts = [tokenizer(folder).decode([token], skip_special_tokens=False) for token in ids]
     assert texts == [theirs.decode([token]) for token in ids]
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 512},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 512}},
+        {"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": 512}}},
+    ],
+)
+def test_rotary_embeddings_that_change_with_the_longest_sequence_are_refused_beyond_it(
+    tmp_path: Path, rope: dict[str, Any]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 1024, **rope}))
+    check_rotary(tmp_path, 512)
+    with pytest.raises(ConfigError, match=r"model.max_context is 513, .* of type \w+, .* longer than 512 tokens"):
+        check_rotary(tmp_path, 513)
+
+
+def test_rotary_embeddings_of_one_scale_are_the_same_for_every_length(tmp_path: Path) -> None:
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 2048, "rope_parameters": rope}))
+    check_rotary(tmp_path, 2048)

@@ -13,7 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
-from transformers import MixtralConfig, MixtralForCausalLM, StableLmConfig, StableLmForCausalLM
+from transformers import (
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+)
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -25,7 +34,7 @@ from agentrl.learner.attention import tiles
 from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
-from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model
+from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model, set_modes
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId
 from tests.tiny import tiny_gemma2, tiny_model
@@ -287,3 +296,32 @@ def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Pat
     tiny_gemma2(tmp_path, final_logit_softcapping=0.1)
     with pytest.raises(ConfigError, match="gemma2"):
         load_model(tmp_path, torch.float32)
+
+
+def test_a_window_that_is_part_of_the_masks_alone_is_refused(tmp_path: Path):
+    """Of these families only Mistral's attention says how wide its window is, and the learner makes masks of its own."""
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "sliding_window": 100, "bos_token_id": 1}
+    MistralForCausalLM(MistralConfig(**sizes, **heads, eos_token_id=2)).save_pretrained(tmp_path / "said")
+    load_model(tmp_path / "said", torch.float32)
+    mixture = {**sizes, **heads, "num_local_experts": 2, "eos_token_id": 2}
+    PhimoeForCausalLM(PhimoeConfig(**mixture)).save_pretrained(tmp_path / "masked")
+    with pytest.raises(ConfigError, match=r"\(phimoe\) .* its sliding window of 100 tokens is part of its masks alone"):
+        load_model(tmp_path / "masked", torch.float32)
+    PhimoeForCausalLM(PhimoeConfig(**mixture | {"sliding_window": 4096 * 32})).save_pretrained(tmp_path / "wide")
+    load_model(tmp_path / "wide", torch.float32)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_no_module_draws_random_numbers_in_training(tmp_path: Path, checkpointing: bool):
+    """Phi-3.5-MoE chooses experts at random in training mode."""
+    sizes = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
+    PhimoeForCausalLM(PhimoeConfig(**sizes, **heads, num_local_experts=4)).save_pretrained(tmp_path)
+    model = load_model(tmp_path, torch.float32, gradient_checkpointing=checkpointing)
+    set_modes(model.train())
+    assert any(module.training for module in model.modules()) is checkpointing
+    row = pack(batch(), build_trees(batch(), range(12))).to(CPU, torch.float32)
+    first, again = model(row), model(row)
+    assert torch.equal(first, again)
+    assert torch.equal(first, model.eval()(row))

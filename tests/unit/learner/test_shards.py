@@ -103,3 +103,11 @@ def test_state_that_lacks_an_element_is_refused(tmp_path: Path):
     save_file({key: values for key, values in load_file(path).items() if key != "a/exp_avg/4"}, path)
     with pytest.raises(ValueError, match="it has 4 of 7 elements of the exp_avg of a"):
         StateFiles(tmp_path).restore(shards, optimizer.state)
+
+
+def test_files_of_two_checkpoints_in_one_folder_are_refused(tmp_path: Path):
+    shards, optimizer = stepped()
+    for rank, save in enumerate(("first", "second")):
+        write(named_state((shard.share(rank, 2) for shard in shards), optimizer.state), tmp_path, rank, save)
+    with pytest.raises(ValueError, match=r"rank-00000-00000.safetensors and rank-00001-00000.safetensors are of two"):
+        StateFiles(tmp_path)
