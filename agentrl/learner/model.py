@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -204,16 +204,11 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
-    windows = set()
-
-    def watched(*states_and_window: Any) -> Tensor:
-        windows.add(states_and_window[-1])
-        assert micro_batch.attention is not None, "it is on a device"
-        return micro_batch.attention(*states_and_window)
-
+    micro_batch = pack(batch, build_trees(batch, range(2))).to(device, torch.float32)
+    assert micro_batch.attention is not None, "it is on a device"
+    watched = _Watched(micro_batch.attention)
     try:
         with torch.no_grad():
-            micro_batch = pack(batch, build_trees(batch, range(2))).to(device, torch.float32)
             packed_output = exact(replace(micro_batch, attention=watched)).view(2, 16)
             model.set_attn_implementation("eager")  # sdpa ignores soft-capping
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
@@ -223,8 +218,22 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
         raise _unknown(model, folder, f"its outputs over packed sequences are off by {difference:.3g}")
-    if (window := _window(model)) and not any(windows):
+    if (window := _window(model)) and not any(watched.windows):
         raise _unknown(model, folder, f"its sliding window of {window} tokens is part of its masks alone")
+
+
+@dataclass
+class _Watched:
+    """An attention, and the sliding windows with which it was called."""
+
+    attention: Attention
+    windows: set[int | None] = field(default_factory=set)
+
+    def __call__(
+        self, query_NHD: Tensor, key_NGD: Tensor, value_NGD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        self.windows.add(window)
+        return self.attention(query_NHD, key_NGD, value_NGD, scale, window)
 
 
 def _window(model: PreTrainedModel) -> int:

@@ -131,9 +131,9 @@ def learner_rates(tokens: Sequence[LearnerTokens], seconds: Sequence[float]) -> 
     what these take beyond the others.
     """
     causes, taken = np.array([(1, each.total, each.sampled) for each in tokens], float), np.array(seconds)
-    rates = fitted(causes, taken, (True, False, True), len(tokens))
+    update_s, token_s, sampled_s = rates = fitted(causes, taken, (True, False, True), len(tokens))
     noise = taken / np.maximum(1e-9, causes @ rates)
-    return LearnerRates(*map(float, rates), tuple(noise.tolist()))
+    return LearnerRates(float(update_s), float(token_s), float(sampled_s), tuple(noise.tolist()))
 
 
 # --------------------------------------------------------------------------------------------------------------

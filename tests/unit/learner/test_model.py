@@ -299,7 +299,7 @@ def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Pat
 
 
 def test_a_window_that_is_part_of_the_masks_alone_is_refused(tmp_path: Path):
-    """Of these families only Mistral's attention says how wide its window is, and the learner makes masks of its own."""
+    """Mistral passes the width of its window to attention; Phi-3.5-MoE puts it into masks, which packing replaces."""
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "sliding_window": 100, "bos_token_id": 1}
     MistralForCausalLM(MistralConfig(**sizes, **heads, eos_token_id=2)).save_pretrained(tmp_path / "said")
