@@ -210,8 +210,8 @@ async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
 def _all_silent(errors: Sequence[_SilentError]) -> LearnerError:
     ranks = ", ".join(error.who for error in errors)
     return LearnerError(
-        f"{ranks}: {errors[0].what}: none of them answers. Ranks wait for each other, so any of them may be the cause: see "
-        "whether its process is stopped, or its host overloaded or cut off. The run can be resumed."
+        f"{ranks}: {errors[0].what}: none of them answers. Ranks wait for each other, so any of them may be the cause: "
+        "see whether its process is stopped, or its host overloaded or cut off. The run can be resumed."
     )
 
 
