@@ -49,19 +49,28 @@ class Ranks:
 
     def calls(self, method: str, *args: Any, deadline_s: float) -> list[Coroutine[Any, Any, Any]]:
         """Return the calls of a method on all ranks, not yet begun."""
-        return [within(rank.call(method, *args, deadline_s=deadline_s), rank.name) for rank in self._ranks]
+        return [within(rank.call(method, *args, deadline_s=deadline_s), rank.name, rank.where) for rank in self._ranks]
 
     async def all(self, method: str, *args: Any, deadline_s: float) -> list[Any]:
         """Call a method on all ranks; returns their results."""
         return await _together(self.calls(method, *args, deadline_s=deadline_s))
 
 
-async def within(call: Any, name: str) -> Any:
+class _SilentError(LearnerError):
+    """A process did not answer in time: `who` it is, and `what` took too long."""
+
+    def __init__(self, error: DeadlineError, name: str, where: str) -> None:
+        super().__init__(f"{error}: {name} does not answer. The run can be resumed.")
+        self.who = f"{name}{where}"
+        self.what = str(error).removeprefix(f"{self.who}: ")
+
+
+async def within(call: Any, name: str, where: str = "") -> Any:
     """Await a call of a process. Raises LearnerError that names it and says that the run can be resumed."""
     try:
         return await call
     except DeadlineError as error:
-        raise LearnerError(f"{error}: {name} does not answer. The run can be resumed.") from None
+        raise _SilentError(error, name, where) from None
     except LearnerError as error:
         raise type(error)(f"{error}. The run can be resumed from its last checkpoint.") from None
 
@@ -182,15 +191,28 @@ async def _together(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
-    """Return the results. Raises the error of a rank that died rather than that of a rank that lost its peer."""
+    """Return the results. Raises the error of a rank that died rather than that of a rank that lost its peer.
+
+    Of ranks that do not answer all but one may wait for that one: the error names them all.
+    """
     await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
     errors = _errors(calls)
     if errors and not any(isinstance(error, LearnerDiedError) for error in errors):
         await asyncio.wait(calls, timeout=NOTICE_S)
         errors = _errors(calls)
     if errors:
-        raise min(errors, key=lambda error: not isinstance(error, LearnerDiedError))
+        first = min(errors, key=lambda error: not isinstance(error, LearnerDiedError))
+        silent = [error for error in errors if isinstance(error, _SilentError)]
+        raise _all_silent(silent) if first in silent[:1] and len(silent) > 1 else first
     return [call.result() for call in calls]
+
+
+def _all_silent(errors: Sequence[_SilentError]) -> LearnerError:
+    ranks = ", ".join(error.who for error in errors)
+    return LearnerError(
+        f"{ranks}: {errors[0].what}: none of them answers. Ranks wait for each other, so any of them may be the cause: "
+        "see whether its process is stopped, or its host overloaded or cut off. The run can be resumed."
+    )
 
 
 def _errors(calls: Sequence[asyncio.Task[Any]]) -> list[BaseException]:

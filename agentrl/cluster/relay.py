@@ -13,7 +13,7 @@ from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import AgentRLError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, WeightsError
 from agentrl.types import TensorSpec
 from agentrl.weights.delivery import Staged
 from agentrl.weights.host_files import HostFiles
@@ -26,16 +26,23 @@ ANSWER_S = 10.0
 class HostAgents:
     """A process on each host of the run that needs one, which has its staged files. Hosts are named by their addresses.
 
-    A process that is gone, or whose host left the cluster and came back, is started again when it is needed.
+    A process that is gone, that did not answer, or whose host left the cluster and came back, is started again when it
+    is needed.
     """
 
     def __init__(self, cluster: Cluster, fallback: Path) -> None:
         self._cluster, self._fallback = cluster, fallback
         self._agents: dict[str, asyncio.Task[ActorHandle]] = {}
+        self._stuck: dict[str, ActorHandle] = {}
+        self._checks: set[asyncio.Task[Any]] = set()
         self._nodes: dict[str, str] = {}
 
     async def agent(self, host: str) -> ActorHandle:
         """Return the process of a host. Raises AgentRLError if it does not start."""
+        stuck = self._stuck.pop(host, None)
+        if stuck is not None and self._running(host) is stuck:
+            del self._agents[host]
+            stuck.kill()
         if host not in self._agents or _failed(self._agents[host]):
             self._agents[host] = asyncio.create_task(self._started(host))
         return await asyncio.shield(self._agents[host])
@@ -50,7 +57,11 @@ class HostAgents:
                     del self._agents[host]
 
     async def call(self, host: str, method: str, *args: Any, deadline_s: float) -> Any:
-        """Call a method of the HostFiles of a host. Raises WeightsError if its process is gone."""
+        """Call a method of the HostFiles of a host. Raises WeightsError if its process is gone.
+
+        One that does not answer in time, or before the caller gives up, is replaced by the next call. Until then it may
+        still remove its files.
+        """
         agent = await self.agent(host)
         try:
             return await agent.call(method, *args, deadline_s=deadline_s)
@@ -58,6 +69,17 @@ class HostAgents:
             if self._running(host) is agent:
                 del self._agents[host]
             raise
+        except (DeadlineError, asyncio.CancelledError):
+            if self._running(host) is agent:
+                self._stuck[host] = agent
+            raise
+
+    def check(self, host: str) -> None:
+        """See whether the process of a host answers, without waiting for it."""
+        task = asyncio.create_task(self.call(host, "check", deadline_s=ANSWER_S))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+        task.add_done_callback(_retrieve)
 
     def discard(self, host: str, name: str, *, is_source: bool = False) -> None:
         """Remove a bucket of a host, without waiting for it. `is_source`: the learner staged it there."""
@@ -114,6 +136,7 @@ class _RelayedBucket:
         self._agents, self._bucket, self._source, self._deadline_s = agents, bucket, source, deadline_s
         self._copies = {host: asyncio.create_task(self._copy(host)) for host in others}
         self._reading = asyncio.create_task(self._read()) if others else None
+        self._late: dict[str, WeightsError] = {}
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -131,7 +154,14 @@ class _RelayedBucket:
         """Return what engines of a host load, once it is there. Raises AgentRLError if it does not get there."""
         if host == self._source:
             return self._bucket.load
-        return self._bucket.moved(await asyncio.shield(self._copies[host]))
+        copy = self._copies[host]
+        await asyncio.wait({copy})
+        if copy.cancelled():
+            late = (
+                f"{host}: the weights did not get there while the engines of other hosts waited; see whether it answers"
+            )
+            raise self._late.setdefault(host, WeightsError(late))  # one cause for all engines of the host
+        return self._bucket.moved(copy.result())
 
     def discard(self) -> None:
         for task in (self._reading, *self._copies.values()):
@@ -159,6 +189,9 @@ class _RelayedBucket:
         except AgentRLError:
             # Nothing else notices a process that died while it read: its error reaches the one that writes.
             await self._agents.call(self._source, "check", deadline_s=ANSWER_S)
+            raise
+        except asyncio.CancelledError:
+            self._agents.check(self._source)  # what is given up may have waited for the one that reads
             raise
         return path
 

@@ -88,7 +88,8 @@ class ActorHandle:
     def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
         self.name, self._actor, self._died = name, actor, died
         self.key = uuid.uuid4().hex
-        self._where = ""
+        self.where = ""
+        """What follows its name in messages: " on HOST" once it is made on another host than its caller's."""
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method. Raises what it raises, DeadlineError, or the `died` of the spec when the process is gone.
@@ -109,7 +110,7 @@ class ActorHandle:
         """Make the object, with `args` after those of the spec; returns its process."""
         process: ProcessRecord = await self._answer(self._actor.make.remote(self.name, *args), "start", deadline_s)
         if process.host != this_host():
-            self._where = f" on {process.host}"
+            self.where = f" on {process.host}"
         return process
 
     async def identify(self, pids: Sequence[int], deadline_s: float) -> list[ProcessRecord]:
@@ -139,7 +140,7 @@ class ActorHandle:
                 return await ref
         except TimeoutError:
             ray.cancel(ref)
-            raise DeadlineError(f"{self.name}{self._where}: {method} took longer than {deadline_s:.0f} s") from None
+            raise DeadlineError(f"{self.name}{self.where}: {method} took longer than {deadline_s:.0f} s") from None
         except asyncio.CancelledError:
             ray.cancel(ref)
             raise
@@ -147,10 +148,10 @@ class ActorHandle:
             raise self._unwrapped(error, method) from error
         except RayActorError as error:
             raise self._died(
-                f"{self.name}{self._where}: its process died during {method} ({first_line(error)})"
+                f"{self.name}{self.where}: its process died during {method} ({first_line(error)})"
             ) from None
         except RayError as error:
-            raise self._died(f"{self.name}{self._where}: {method} failed ({first_line(error)})") from error
+            raise self._died(f"{self.name}{self.where}: {method} failed ({first_line(error)})") from error
 
     def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
         cause = getattr(error, "cause", None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from agentrl.cluster.actors import Actors, _spawned
+from agentrl.cluster import actors as actors_module
+from agentrl.cluster.actors import Actors, _spawned, actors, learner_ranks
+from agentrl.cluster.leftovers import clean_host
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop
 from agentrl.config.schema import Config
+from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
 from agentrl.records.jsonl import closing
 from agentrl.records.restarts import Restarts
@@ -80,3 +83,48 @@ async def test_engines_and_ranks_have_deadlines_of_their_own_for_the_start(tmp_p
     await team.learners.start()
     found = {name: process.deadline_s for name, process in processes.items()}
     assert found == {"engine 0": 7.0, "learner rank 0": 11.0, "learner rank 1": 11.0}
+
+
+class Others(Hosts):
+    """A cluster with other machines, and what was asked of it, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.asked = folder, list[str]()
+
+    async def ready(self, *_: Any) -> None:
+        self.asked.append("ready")
+
+    def spawn(self, spec: ActorSpec) -> Process:
+        self.asked.append("spawn")
+        return super().spawn(spec)
+
+    async def on_other_hosts(self, work: Callable[..., None], *args: Any, deadline_s: float) -> None:
+        assert (work, args) == (clean_host, (self.folder,))
+        self.asked.append("clean the others")
+
+    def close(self) -> None:
+        self.asked.append("close")
+
+
+@pytest.mark.parametrize("learns", [True, False], ids=["run", "evaluation"])
+async def test_what_a_run_left_on_other_machines_is_removed_before_its_start_and_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    cluster = Others(tmp_path)
+    monkeypatch.setattr(actors_module, "Cluster", lambda *_: cluster)
+    config = Config.model_validate({"env": {"name": "guess"}, "engine": {"count": 1}, "learner": {"ranks": 1}})
+    timer = PhaseTimer()
+    async with actors(config, tmp_path, RunFolder(tmp_path), Stop(), timer, lambda _: None, learns=learns):
+        assert cluster.asked[:3] == ["ready", "clean the others", "spawn"], "before anything of this run is there"
+        cluster.asked.clear()
+    assert cluster.asked == ["clean the others", "close"]
+
+
+async def test_ranks_alone_leave_nothing_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Others(tmp_path)
+    monkeypatch.setattr(actors_module, "Cluster", lambda *_: cluster)
+    config = Config.model_validate({"env": {"name": "guess"}, "learner": {"ranks": 1}})
+    async with learner_ranks(config, tmp_path, RunFolder(tmp_path), Stop(), PhaseTimer()):
+        cluster.asked.clear()
+    assert cluster.asked == ["clean the others", "close"]

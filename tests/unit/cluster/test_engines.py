@@ -28,7 +28,7 @@ from agentrl.rollout.slots import Slots
 class Process:
     """An actor whose object lives in this process."""
 
-    key = ""
+    key = where = ""
 
     def __init__(self, spec: ActorSpec) -> None:
         self.spec, self.name = spec, spec.name

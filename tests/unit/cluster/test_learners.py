@@ -13,7 +13,7 @@ from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners, with_critic
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
-from agentrl.errors import LearnerDiedError
+from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
 from agentrl.types import SampleId, StepReport
 from tests.unit.cluster.test_scorer_process import ModelProcesses
 
@@ -31,6 +31,7 @@ class Rank:
 
     def __init__(self, name: str, number: int, calls: list[tuple[str, str]], *, dies: bool = False) -> None:
         self.name, self.number, self.calls, self.dies = name, number, calls, dies
+        self.late = ""
 
     def _note(self, method: str) -> None:
         self.calls.append((self.name, method))
@@ -47,6 +48,8 @@ class Rank:
 
     def save(self, folder: Path, state: dict[str, float]) -> None:
         self._note("save")
+        if self.late:
+            raise DeadlineError(self.late)
 
     def load(self, folder: Path) -> dict[str, float]:
         self._note("load")
@@ -99,6 +102,29 @@ async def test_the_death_of_a_critics_rank_is_named_and_the_run_can_be_resumed()
     await learners.start()
     with pytest.raises(LearnerDiedError, match=r"^critic rank 0: its process died .* can be resumed from its last"):
         await learners.step(BATCH, {}, DEADLINE_S)
+
+
+@pytest.mark.parametrize("silent", [[0, 1], [1]])
+async def test_all_ranks_that_do_not_answer_are_named_with_their_hosts(silent: list[int]) -> None:
+    processes = ModelProcesses()
+    policy = [ActorSpec(f"rank {n}", Rank, (f"rank {n}", 1, [])) for n in range(3)]
+    learners = Learners(cast(Cluster, processes), policy, DEADLINE_S)
+    await learners.start()
+    processes.spawned[1].where = " on b"
+    for n in silent:
+        process = processes.spawned[n]
+        process.object.late = f"{process.name}{process.where}: save took longer than 15 s"
+    with pytest.raises(LearnerError) as raised:
+        await learners.save(Path("step"), {}, DEADLINE_S)
+    if silent == [1]:
+        assert (
+            str(raised.value)
+            == "rank 1 on b: save took longer than 15 s: rank 1 does not answer. The run can be resumed."
+        )
+    else:
+        told = "rank 0, rank 1 on b: save took longer than 15 s: none of them answers. Ranks wait for each other"
+        assert str(raised.value).startswith(told)
+        assert str(raised.value).endswith("The run can be resumed.")
 
 
 def test_reports_with_a_separate_critic_are_those_of_ranks_that_hold_both() -> None:

@@ -20,7 +20,7 @@ from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.relay import HostAgents, HostRelay
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, WeightsError
 from agentrl.types import Version
 from agentrl.weights import staging
 from agentrl.weights.delivery import Delivery
@@ -39,14 +39,20 @@ class Agent:
 
     def __init__(self, host: str, files: HostFiles, calls: Counter[tuple[str, str]]) -> None:
         self._host, self._files, self._calls = host, files, calls
-        self.is_dead = False
+        self.is_dead = self.is_stuck = self.is_killed = False
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def make(self, deadline_s: float) -> str:
         return self._host
 
+    def kill(self) -> None:
+        self.is_killed = True
+
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
+        if self.is_stuck:
+            await asyncio.wait([asyncio.Future()], timeout=deadline_s)
+            raise DeadlineError(f"files of {self._host}: {method} took longer than {deadline_s:g} s")
         if method == "write":
             await self.gate.wait()
         values = []
@@ -75,6 +81,7 @@ class Hosts:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.started: Counter[str] = Counter()
         self.nodes = {host: f"node of {host}" for host in (LEARNER, ONE, TWO)}
+        self.deadline_s = 4.0
         self.relay = HostRelay(HostAgents(cast(Cluster, self), folder), lambda: LEARNER)
         self.staged.mkdir()
 
@@ -99,7 +106,7 @@ class Hosts:
     @asynccontextmanager
     async def publication(self, *hosts: str) -> AsyncIterator[Delivery]:
         engines = cast(Sequence[Engine], [SimpleNamespace(host=host) for host in hosts])
-        async with StagedTransfer(self.stage, self.relay).opened(engines, VERSION, 4.0) as delivery:
+        async with StagedTransfer(self.stage, self.relay).opened(engines, VERSION, self.deadline_s) as delivery:
             yield delivery
 
     async def publish(self, *hosts: str) -> list[Any]:
@@ -272,6 +279,69 @@ async def test_a_late_failure_of_a_process_that_died_leaves_the_next_one_alone(h
         await late
     await agents.call(ONE, "check", deadline_s=1.0)
     assert hosts.started[ONE] == 2
+
+
+async def test_a_host_that_stalls_fails_its_own_engines_for_one_reason_and_gets_another_process(hosts: Hosts) -> None:
+    await hosts.publish(ONE, TWO)
+    stuck = hosts.agents[TWO]
+    stuck.is_stuck, hosts.deadline_s = True, 0.4
+    one, *two = await hosts.publish(ONE, TWO, TWO)
+    assert arrived(one)
+    assert [type(error) for error in two] == [WeightsError] * 2
+    assert str(two[0]).startswith(f"{TWO}: the weights did not get there while the engines of other hosts waited")
+    assert two[0] is two[1], "one cause, for which the engines are replaced together"
+    assert all(map(arrived, await hosts.publish(ONE, TWO)))
+    assert stuck.is_killed
+    assert (hosts.started[ONE], hosts.started[TWO]) == (1, 2)
+    assert hosts.files == []
+
+
+async def test_a_reader_that_is_cancelled_while_its_copy_is_on_its_way_leaves_the_copy_to_others(hosts: Hosts) -> None:
+    await hosts.publish(ONE)
+    hosts.agents[ONE].gate.clear()
+    async with hosts.publication(ONE, ONE) as delivery:
+        cancelled, other = [asyncio.create_task(delivery.next(reader)) for reader in (0, 1)]
+        await settle()
+        cancelled.cancel()
+        await asyncio.wait({cancelled})
+        assert cancelled.cancelled()
+        hosts.agents[ONE].gate.set()
+        assert await other
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_a_process_that_does_not_answer_is_ended_and_replaced_by_the_next_call(
+    hosts: Hosts, gives_up: bool
+) -> None:
+    agents = hosts.relay._agents
+    await agents.call(ONE, "check", deadline_s=1.0)
+    stuck = hosts.agents[ONE]
+    stuck.is_stuck = True
+    call = asyncio.create_task(agents.call(ONE, "check", deadline_s=60.0 if gives_up else 0.01))
+    await settle()
+    if gives_up:
+        call.cancel()
+    with pytest.raises(asyncio.CancelledError if gives_up else DeadlineError):
+        await call
+    assert (stuck.is_killed, hosts.started[ONE]) == (False, 1), "it may still remove files"
+    await agents.call(ONE, "check", deadline_s=1.0)
+    assert (stuck.is_killed, hosts.started[ONE]) == (True, 2)
+    await agents.call(ONE, "check", deadline_s=1.0)
+    assert hosts.started[ONE] == 2
+
+
+async def test_a_learners_host_that_stalls_gets_another_process(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hosts.publish(ONE)
+    monkeypatch.setattr(relay, "ANSWER_S", 0.01)
+    stuck = hosts.agents[LEARNER]
+    stuck.is_stuck, hosts.deadline_s = True, 0.4
+    there, local = await hosts.publish(ONE, LEARNER)
+    assert isinstance(there, WeightsError)
+    assert arrived(local)
+    await asyncio.gather(*hosts.relay._agents._checks, return_exceptions=True)
+    assert all(map(arrived, await hosts.publish(ONE)))
+    assert stuck.is_killed
+    assert hosts.files == []
 
 
 async def test_a_process_that_does_not_start_is_tried_again(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
