@@ -179,9 +179,22 @@ def test_speeds_on_cpus_follow_the_threads() -> None:
 
 def test_more_threads_than_cores_slow_all_of_them() -> None:
     crowded = config(rollout__max_staleness=1)
-    assert crowding(crowded, 2) == 2.0
-    assert crowding(config(), 2) == 1.0
+    assert crowding(crowded, 2) == (2.0, 2.0)
+    assert crowding(config(), 2) == (1.0, 1.0)
     assert speeds(config(), crowded, 2) == Speeds(0.5, 0.5, 0.5)
+
+
+def test_engines_and_ranks_that_take_turns_slow_only_their_own_kind() -> None:
+    ranks, engines = config(learner__ranks=2, learner__threads=2), config(engine__count=2)
+    assert (crowding(ranks, 2), crowding(engines, 2)) == ((1.0, 2.0), (2.0, 1.0))
+    assert speeds(config(), ranks, 2) == Speeds(1.0, 0.5, 1.0)
+    assert speeds(config(), engines, 2) == Speeds(0.5, 1.0, 1.0)
+
+
+def test_the_ranks_of_a_critic_crowd_those_of_the_policy() -> None:
+    assert crowding(config(critic__placement="separate"), 2) == (1.0, 2.0)
+    assert crowding(config(critic__placement="separate", critic__ranks=3), 2) == (1.0, 4.0)
+    assert crowding(config(critic__placement="separate", rollout__max_staleness=1), 2) == (3.0, 3.0)
 
 
 def test_ranks_on_gpus_share_the_tokens() -> None:
