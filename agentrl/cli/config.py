@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
+from agentrl.algorithms.configured import configured_algorithm
 from agentrl.cli.flags import ENV, parse
 from agentrl.cluster.hardware import hardware
 from agentrl.config.loading import read
@@ -18,7 +19,6 @@ from agentrl.env.config import env_config
 from agentrl.env.registry import is_address, resolve
 from agentrl.packaging.added import with_interpreters
 from agentrl.planning.fit import fitted_run
-from agentrl.training.inputs import configured_algorithm
 
 
 def run(words: list[str]) -> int:

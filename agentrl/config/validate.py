@@ -31,7 +31,7 @@ def validate(config: Config, machine: Machine) -> None:
 
 def check_layout(config: Config) -> None:
     """Raise ConfigError for numbers of processes and samples that no machine can run together."""
-    checks = _unequal, _overlapping, _rank_groups, _sequence_parallel, _tensor_parallel, _batch
+    checks = _sleepless, _unequal, _overlapping, _rank_groups, _sequence_parallel, _tensor_parallel, _batch
     if problems := [*chain.from_iterable(check(config) for check in checks)]:
         raise ConfigError("\n".join(problems))
 
@@ -67,8 +67,7 @@ def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
     for key in ("tensor_parallel", "pipeline_parallel"):
         if getattr(engine, key) > 1:
             yield f"engine.{key} splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
-    if engine.placement == "colocate":
-        yield f"{decided(config, 'engine')} needs engines that can sleep, which CPU engines cannot; leave it out"
+    yield from _sleepless(config)
     if config.learner.offload:
         yield "learner.offload moves optimizer state from a GPU to CPU memory; on CPUs set it to false"
     if engine.kv_cache_gib % 1:
@@ -137,6 +136,12 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         yield f"weights.transfer {transfer} does not work with {what}: leave it out"
     if learner.offload and learner.stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
+
+
+def _sleepless(config: Config) -> Iterator[str]:
+    """Engines that would have to sleep and cannot."""
+    if config.device == "cpu" and config.engine.placement == "colocate":
+        yield f"{decided(config, 'engine')} needs engines that can sleep, which CPU engines cannot; leave it out"
 
 
 def _unequal(config: Config) -> Iterator[str]:

@@ -9,14 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentrl.algorithms.base import Algorithm, RunShape
+from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.configured import configured_algorithm
 from agentrl.algorithms.own_loss import OwnLoss
-from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.models import check_context, check_rotary, config_json, encode, locate, other_models, tokenizer
 from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
-from agentrl.config.validate import check_without_critic
 from agentrl.config.values import anchored_model
 from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.env.driver.loop import run_on_private_loop
@@ -36,7 +35,6 @@ from agentrl.report.words import visible
 from agentrl.reward_models.keys import check_servers, client_of, verdicts_of
 from agentrl.training.roles import check_roles
 from agentrl.training.rollouts import check_curriculum
-from agentrl.training.scorer_keys import check_scorers
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4
@@ -189,34 +187,6 @@ def check_rewards(config: Config, algorithm: Algorithm) -> None:
             f"algorithm {config.algorithm.name} learns from the score of a reward model: set reward.models "
             "(docs/reward-models.md)"
         )
-
-
-def configured_algorithm(config: Config) -> Algorithm:
-    """Make the algorithm that `config` names, which may still lack a teacher.
-
-    Raises ConfigError if there is none, or for groups that are too small.
-    """
-    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
-    least = algorithm.requirements.group_size
-    if config.rollout.group_size < least:
-        raise ConfigError(
-            f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
-        )
-    if "values" not in algorithm.requirements.columns:
-        check_without_critic(config)
-    if algorithm.config.overlong_buffer > config.rollout.max_tokens > 0:
-        raise ConfigError(
-            f"algorithm.overlong_buffer {algorithm.config.overlong_buffer} is longer than a turn of "
-            f"rollout.max_tokens {config.rollout.max_tokens}, so that every answer would be punished: lower the former"
-        )
-    own = [env.label for env in config.env if env.rollout and env.rollout.max_tokens]
-    if algorithm.config.overlong_penalty and own:
-        raise ConfigError(
-            f"algorithm.overlong_penalty measures every turn against rollout.max_tokens, but {', '.join(own)} has a "
-            f"max_tokens of its own: leave that out, or set algorithm.overlong_penalty 0"
-        )
-    check_scorers(config, algorithm)
-    return algorithm
 
 
 # --------------------------------------------------------------------------------------------------------------

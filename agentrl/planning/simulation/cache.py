@@ -50,10 +50,10 @@ class PrefixCache:
         self.keep(context)
         return context.length - max(0, min(held, context.length - 1)) // BLOCK * BLOCK
 
-    def keep(self, context: Context) -> None:
-        """Hold a context that was read or sampled."""
+    def keep(self, context: Context, sampled: int = 0) -> None:
+        """Hold a context that was read, and what was sampled after it but for the last token, which no step reads."""
         if self._is_enabled:
-            self._held[context.sequence] = context.length
+            self._held[context.sequence] = context.length + max(0, sampled - 1)
             if context.shared:
                 self._held[context.group] = context.shared
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.config.keys import keys
+from agentrl.algorithms.configured import configured_algorithm
+from agentrl.config.keys import keys, value_of
 from agentrl.config.loading import load, of_arguments
 from agentrl.config.resolve import threads_of
 from agentrl.config.schema import Config
@@ -19,13 +20,15 @@ SIMULATED = re.compile(
 )
 """Keys that change who waits for whom, but neither the episodes nor the work of a token."""
 THREADS = ("engine.threads", "learner.threads")
+CHOSEN = ("engine.count", "learner.ranks", *THREADS)
+"""Keys at which 0 leaves the number to the machine of a run."""
 
 
 def changed(recorded: Config, changes: Mapping[str, Any], cores: int = 0) -> Config:
     """Return the recorded configuration with other values for some keys, on a machine with so many CPU cores.
 
     `cores` 0: as many as the recorded machine. Raises ConfigError for keys that a simulation cannot follow, and for
-    layouts that a run refuses.
+    what a run refuses: layouts, and groups that are too small for the algorithm.
     """
     config = load(recorded, of_arguments(changes))
     if unknown := [key for key in changes if not SIMULATED.fullmatch(key)]:
@@ -34,10 +37,16 @@ def changed(recorded: Config, changes: Mapping[str, Any], cores: int = 0) -> Con
             f"a simulation repeats the recorded episodes and cannot follow {', '.join(unknown)}: record a run with "
             f"that setting. It follows {known}"
         )
+    if unset := [key for key in CHOSEN if value_of(config, key) == 0]:
+        raise ConfigError(
+            f"{unset[0]} 0 lets a run choose the number for its machine, which a simulation does not: set {unset[0]} "
+            "to 1 or more, or leave it as it was recorded"
+        )
     is_by_rule = recorded == with_threads(recorded, cores_of(recorded))
     if config.device == "cpu" and is_by_rule and not any(key in changes for key in THREADS):
         config = with_threads(config, cores or cores_of(recorded))
     check_layout(config)
+    configured_algorithm(config)
     return config
 
 

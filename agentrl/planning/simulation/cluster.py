@@ -31,16 +31,17 @@ GAIN = 1.5
 def speeds(recorded: Config, config: Config, cores: int) -> Speeds:
     """Return the speeds of `config` relative to the recorded run, on a machine with so many `cores`.
 
-    Learner ranks share the tokens of a batch. On CPUs all engines and ranks are slower if together they have more
-    threads than there are cores. GPUs are taken to be the recorded ones.
+    Learner ranks share the tokens of a batch. On CPUs engines and ranks are slower if those that compute at the same
+    time have more threads than there are cores. GPUs are taken to be the recorded ones.
     """
     ranks = config.learner.ranks / recorded.learner.ranks
     if config.device != "cpu":
         return Speeds(token=ranks)
     engine = by_threads(config.engine.threads, recorded.engine.threads)
     learner = by_threads(config.learner.threads, recorded.learner.threads)
-    share = crowding(recorded, cores) / crowding(config, cores)
-    return Speeds(engine * share, learner * share, learner * ranks * share)
+    before, after = crowding(recorded, cores), crowding(config, cores)
+    engine, learner = engine * before[0] / after[0], learner * before[1] / after[1]
+    return Speeds(engine, learner, learner * ranks)
 
 
 def by_threads(threads: int, recorded: int) -> float:
@@ -48,10 +49,17 @@ def by_threads(threads: int, recorded: int) -> float:
     return float(GAIN ** math.log2(threads / recorded))
 
 
-def crowding(config: Config, cores: int) -> float:
-    """Return by how many times the threads that compute at the same time exceed the cores; at least 1."""
-    engines, learner = config.engine.count * config.engine.threads, config.learner.ranks * config.learner.threads
-    return max(1.0, (engines + learner if config.rollout.max_staleness else max(engines, learner)) / cores)
+def crowding(config: Config, cores: int) -> tuple[float, float]:
+    """Return by how many times the threads that compute at the same time as engines, and as ranks, exceed the cores.
+
+    It is at least 1. Engines and ranks that take turns slow only their own kind. A critic's own ranks train beside the
+    policy's.
+    """
+    ranks = config.learner.ranks + config.critic.separate_ranks(config.learner)
+    engines, learner = config.engine.count * config.engine.threads, ranks * config.learner.threads
+    if config.rollout.max_staleness:
+        engines = learner = engines + learner
+    return max(1.0, engines / cores), max(1.0, learner / cores)
 
 
 class SimulatedLearner:

@@ -97,7 +97,7 @@ class SimulatedEngine:
         self._advance()
         while self._running and self._left_s <= TICK_S:
             request = heapq.heappop(self._running)
-            self._cache.keep(request.context.grown(round(request.ends - request.began)))
+            self._cache.keep(request.context, round(request.ends - request.began))
             if not request.done.done():
                 request.done.set_result(self._spans(request))
         while self._waiting and len(self._running) < self._max_num_seqs and not self._is_paused:

@@ -118,7 +118,7 @@ def _reads(
         for turn in in_flight if number < 0 else in_flight[-1:]:
             cache = caches[turn.engine]
             yield at, cache.read(turn.context_at(at))
-            cache.keep(turn.context_at(turn.ended))
+            cache.keep(turn.context, turn.sampled)
 
 
 class _Sums:

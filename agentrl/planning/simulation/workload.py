@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentrl.errors import ConfigError
 from agentrl.planning.simulation.episode import Episode
 from agentrl.types import EpisodeRequest
 
@@ -58,6 +59,11 @@ class Workload:
         return attempts[min(request.attempt, len(attempts) - 1)]
 
     def _deal(self, env: str) -> tuple[Member, ...]:
+        if not self._pools[env]:
+            raise ConfigError(
+                f"environment {env}: no whole group ended in the steps that a simulation repeats (all of the run, and "
+                "each half of them). Record a longer run"
+            )
         if not self._left[env]:
             self._left[env] = self._random.sample(self._pools[env], len(self._pools[env]))
         group = self._left[env].pop()

@@ -69,6 +69,12 @@ def test_the_second_half_of_a_run_is_predicted_by_the_first(run: RecordedRun) ->
     assert abs(found.error) < 0.05
 
 
+def test_a_half_without_a_whole_group_is_refused(run: RecordedRun) -> None:
+    early = tuple(attempt for attempt in run.attempts if attempt.ended_in <= 12)
+    with pytest.raises(ConfigError, match=r"^environment math: no whole group ended in the steps .* a longer run$"):
+        check(replace(run, attempts=early))
+
+
 def joined(first: RecordedRun, second: RecordedRun) -> RecordedRun:
     """A run whose second half is another run."""
     count, groups = len(first.steps), 1 + max(attempt.sample.group for attempt in first.attempts)
@@ -155,7 +161,17 @@ def test_a_setting_that_changes_the_episodes_is_refused() -> None:
         changed(config(), {"rollout.promts": 3})
 
 
+@pytest.mark.parametrize("key", ["engine.count", "engine.threads", "learner.ranks", "learner.threads"])
+def test_a_number_that_is_left_to_the_machine_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key} 0 lets a run choose the number .* set {key} to 1 or more"):
+        changed(config(), {key: 0})
+
+
 def test_layouts_that_a_run_refuses_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"engine.placement colocate needs engines that can sleep"):
+        changed(config(), {"engine.placement": "colocate"})
+    with pytest.raises(ConfigError, match=r"algorithm grpo compares at least 2 episodes per task"):
+        changed(config(algorithm__name="grpo"), {"rollout.group_size": 1})
     shared = config(engine__placement="colocate")
     with pytest.raises(ConfigError, match="samples during updates"):
         changed(shared, {"rollout.max_staleness": 1})
@@ -179,9 +195,22 @@ def test_speeds_on_cpus_follow_the_threads() -> None:
 
 def test_more_threads_than_cores_slow_all_of_them() -> None:
     crowded = config(rollout__max_staleness=1)
-    assert crowding(crowded, 2) == 2.0
-    assert crowding(config(), 2) == 1.0
+    assert crowding(crowded, 2) == (2.0, 2.0)
+    assert crowding(config(), 2) == (1.0, 1.0)
     assert speeds(config(), crowded, 2) == Speeds(0.5, 0.5, 0.5)
+
+
+def test_engines_and_ranks_that_take_turns_slow_only_their_own_kind() -> None:
+    ranks, engines = config(learner__ranks=2, learner__threads=2), config(engine__count=2)
+    assert (crowding(ranks, 2), crowding(engines, 2)) == ((1.0, 2.0), (2.0, 1.0))
+    assert speeds(config(), ranks, 2) == Speeds(1.0, 0.5, 1.0)
+    assert speeds(config(), engines, 2) == Speeds(0.5, 1.0, 1.0)
+
+
+def test_the_ranks_of_a_critic_crowd_those_of_the_policy() -> None:
+    assert crowding(config(critic__placement="separate"), 2) == (1.0, 2.0)
+    assert crowding(config(critic__placement="separate", critic__ranks=3), 2) == (1.0, 4.0)
+    assert crowding(config(critic__placement="separate", rollout__max_staleness=1), 2) == (3.0, 3.0)
 
 
 def test_ranks_on_gpus_share_the_tokens() -> None:

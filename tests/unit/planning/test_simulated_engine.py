@@ -132,14 +132,26 @@ def reads(*, publishes: bool, caches: bool = True) -> list[int]:
         if turn and publishes:
             cache.clear()
         found.append(cache.read(context))
-        cache.keep(context.grown(8))
+        cache.keep(context, 8)
     return found
 
 
 def test_a_later_turn_reads_what_is_new_and_after_a_publication_everything() -> None:
-    assert reads(publishes=False) == [40, 20]  # 48 are held: three whole blocks
+    assert reads(publishes=False) == [40, 36]  # of 48 the last is not read: two whole blocks, as in vLLM
     assert reads(publishes=True) == [40, 68]
     assert reads(publishes=False, caches=False) == [40, 68]
+
+
+@pytest.mark.parametrize(("sampled", "unread"), [(8, 36), (9, 21), (1, 29)])
+def test_an_engine_reads_the_last_sampled_token_again(sampled: int, unread: int) -> None:
+    async def play() -> float:
+        engine, first, name = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0), 40, object()
+        await engine.generate(sampled, Context(first, name))
+        began = asyncio.get_running_loop().time()
+        await engine.generate(1, Context(first + sampled + 20, name))
+        return asyncio.get_running_loop().time() - began
+
+    assert run(play()) == pytest.approx(unread)
 
 
 def test_a_later_turn_shares_the_prompt_of_its_group() -> None:

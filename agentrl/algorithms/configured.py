@@ -1,11 +1,40 @@
-"""Keys of the scorers, checked against what the algorithm needs."""
+"""The algorithm that a configuration names, and the keys of other sections that have to match it."""
 
 from __future__ import annotations
 
-from agentrl.algorithms.base import Algorithm
+from agentrl.algorithms.base import Algorithm, RunShape
+from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.schema import Config
-from agentrl.config.validate import decided
+from agentrl.config.validate import check_without_critic, decided
 from agentrl.errors import ConfigError
+
+
+def configured_algorithm(config: Config) -> Algorithm:
+    """Make the algorithm that `config` names, which may still lack a teacher.
+
+    Raises ConfigError if there is none, or for groups that are too small.
+    """
+    algorithm = make_algorithm(config.algorithm, RunShape.of(config))
+    least = algorithm.requirements.group_size
+    if config.rollout.group_size < least:
+        raise ConfigError(
+            f"algorithm {config.algorithm.name} compares at least {least} episodes per task: raise rollout.group_size"
+        )
+    if "values" not in algorithm.requirements.columns:
+        check_without_critic(config)
+    if algorithm.config.overlong_buffer > config.rollout.max_tokens > 0:
+        raise ConfigError(
+            f"algorithm.overlong_buffer {algorithm.config.overlong_buffer} is longer than a turn of "
+            f"rollout.max_tokens {config.rollout.max_tokens}, so that every answer would be punished: lower the former"
+        )
+    own = [env.label for env in config.env if env.rollout and env.rollout.max_tokens]
+    if algorithm.config.overlong_penalty and own:
+        raise ConfigError(
+            f"algorithm.overlong_penalty measures every turn against rollout.max_tokens, but {', '.join(own)} has a "
+            f"max_tokens of its own: leave that out, or set algorithm.overlong_penalty 0"
+        )
+    check_scorers(config, algorithm)
+    return algorithm
 
 
 def check_scorers(config: Config, algorithm: Algorithm) -> None:
