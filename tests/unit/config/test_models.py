@@ -14,7 +14,7 @@ import pytest
 from agentrl.config import embedded
 from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
 from agentrl.config.locking import locked
-from agentrl.config.models import encode, locate, tokenizer
+from agentrl.config.models import check_context, encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
 from tests.tiny import tiny_tokenizer
 
@@ -236,3 +236,27 @@ def assert_same_tokens(folder: Path) -> None:
     assert ids == theirs(SOME_TEXT)["input_ids"]
     texts = [tokenizer(folder).decode([token], skip_special_tokens=False) for token in ids]
     assert texts == [theirs.decode([token]) for token in ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", r"is no JSON \(Expecting property name"),
+        (b"", r"is no JSON \(Expecting value"),
+        (b'{"model_type": "\xff"}', r"is no JSON \('utf-8' codec can't decode"),
+        (b"[1]", "is no JSON object"),
+        (b"null", "is no JSON object"),
+        (b'{"max_position_embeddings": "many"}', "max_position_embeddings 'many' is no whole number"),
+        (b'{"max_position_embeddings": 512}', r"reads at most 512 tokens: set model.max_context to 512 or less"),
+    ],
+)
+def test_a_config_json_that_says_no_context_is_refused_by_name(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(ConfigError, match=f"{tmp_path}.*{why}"):
+        check_context(tmp_path, 1024, "model.max_context")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"max_position_embeddings": null}', '{"max_position_embeddings": 1024}'])
+def test_a_context_that_is_not_limited_may_be_any(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    check_context(tmp_path, 1024, "model.max_context")
