@@ -29,6 +29,9 @@ Compute memory and seconds of the run that `agentrl train` would start with the 
 HOST_GIB_PER_GPU = 128.0
 """CPU memory that is assumed of a machine that is not this one."""
 
+MOST_GIB = 1_000_000
+"""More is a slip, and beyond what its bytes can be counted in."""
+
 
 def run(words: list[str]) -> int:
     """Print the plan, or a simulation. Returns 2 if the run does not fit."""
@@ -64,10 +67,17 @@ def _options() -> Parser:
     own.add_argument("--nodes", type=whole(1), help="machines (1)")
     kinds = ", ".join(kind.name for kind in KINDS.values())
     own.add_argument("--gpu", type=kind_named, metavar="KIND", help=f"kind of GPU: {kinds} ({DEFAULT_KIND})")
-    own.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU (that of its kind)")
+    own.add_argument("--gpu-memory", type=_gib, metavar="GIB", help="memory of a GPU (that of its kind)")
     own.add_argument("--prompt-tokens", type=whole(1), help=f"tokens of a prompt ({PROMPT_TOKENS})")
     own.add_argument("--json", action="store_true", help="print bytes and seconds as JSON")
     return own
+
+
+def _gib(text: str) -> float:
+    """Return a word of the command line as GiB of memory."""
+    if (number := positive(text)) > MOST_GIB:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_GIB} GiB, got {text!r}")
+    return number
 
 
 def _machine(given: argparse.Namespace) -> Machine:

@@ -82,9 +82,27 @@ def loaded_files(folder: Path) -> list[Path]:
     return sorted(file for pattern in _WANTED for file in folder.glob(pattern) if file.is_file())
 
 
+def description(folder: Path) -> dict[str, Any]:
+    """Return what the config.json in `folder` says of its model. Raises ConfigError if it is no JSON object."""
+    file = folder / CONFIG
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file} is no JSON ({error}): copy the model again") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is no JSON object, and describes no model: copy the model again")
+    return found
+
+
 def check_context(folder: Path, max_context: int, key: str) -> None:
     """Raise ConfigError if the model in `folder` cannot read as many tokens as `key` says."""
-    longest = json.loads((folder / "config.json").read_text()).get("max_position_embeddings", max_context)
+    longest = description(folder).get("max_position_embeddings")
+    if longest is None:
+        return
+    if not isinstance(longest, int):
+        raise ConfigError(f"{folder / CONFIG}: max_position_embeddings {longest!r} is no whole number: correct it")
     if max_context > longest:
         raise ConfigError(
             f"{key} is {max_context}, but {folder} reads at most {longest} tokens: set {key} to {longest} or less"
@@ -97,7 +115,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope", "su")
 
 def check_rotary(folder: Path, max_context: int) -> None:
     """Raise ConfigError if what a model computes for a sequence would depend on others in its micro-batch."""
-    config = json.loads((folder / "config.json").read_text())
+    config = description(folder)
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     for rope in [each for each in given.values() if isinstance(each, dict)] or [given]:
         kind = rope.get("rope_type", rope.get("type", "default"))

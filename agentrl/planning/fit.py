@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentrl.algorithms.configured import configured_algorithm
 from agentrl.algorithms.registry import with_epochs
 from agentrl.config.machine import GIB, Machine
 from agentrl.config.models import config_json
@@ -41,9 +42,14 @@ def for_algorithm(requested: Config, *, learns: bool = True) -> Config:
 
 
 def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:
-    """Return the plan, or that of the nearest setting of keys without a value. Raises ConfigError if it cannot fit."""
+    """Return the plan, or that of the nearest setting of keys without a value.
+
+    Raises ConfigError if it cannot fit, or if the algorithm refuses the settings, with which no other would help.
+    """
     if plan.fit is Fit.FITS:
         return plan
+    if plan.models.learns:
+        configured_algorithm(plan.config)
     if chosen := fastest(requested, machine, plan):
         return chosen.plan
     if plan.fit is Fit.TIGHT:

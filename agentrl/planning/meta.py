@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.config.embedded import cache_folder
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, catch
 from agentrl.planning.shape import Linear, ModelShape
 
 if TYPE_CHECKING:
@@ -63,17 +63,22 @@ def _write(path: Path, text: str) -> None:
 
 def built_shape(folder: Path) -> ModelShape:
     """Return the shape of the model in a folder with a config.json: it is built without memory. Raises ConfigError."""
-    try:
-        import torch
-        from transformers import AutoConfig, AutoModelForCausalLM
+    built = catch(_built, folder)
+    if isinstance(built.error, ModuleNotFoundError):
+        raise ConfigError(f"to count the parameters of a model, install torch and transformers: {built.error}")
+    if built.error:
+        why = " ".join(str(built.error).split())
+        raise ConfigError(f"the model of {folder / 'config.json'} cannot be planned: {why}")
+    return cast(ModelShape, built.value)
 
-        config = AutoConfig.from_pretrained(folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except ImportError:
-        raise ConfigError("to count the parameters of a model, install torch and transformers") from None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"the model of {folder / 'config.json'} cannot be planned: {error}") from None
+
+def _built(folder: Path) -> ModelShape:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     return shape_of(model, config.get_text_config())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentrl.algorithms.base import RunShape
 from agentrl.algorithms.registry import make_algorithm
@@ -55,3 +55,12 @@ class RunModels:
             has_old="old" in columns or config.learner.updates > 1,
             reference_moves=algorithm.config.reference_every > 0,
         )
+
+    def with_adapters(self, config: Config) -> RunModels:
+        """Return the models of the run `config` once it trains adapters: the policy without them is the reference.
+
+        One that moves stays a model of its own.
+        """
+        frozen = make_algorithm(config.algorithm, RunShape.of(config)).frozen_columns
+        dropped = frozen(has_adapters=False) - frozen(has_adapters=True)
+        return replace(self, frozen=self.frozen[len(dropped) :])  # the reference is the first

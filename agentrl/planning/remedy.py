@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
 
+from agentrl.algorithms.configured import configured_algorithm
 from agentrl.config.keys import keys, unset_of, value_of
 from agentrl.config.machine import Machine, together
 from agentrl.config.resolve import resolve_run
@@ -91,7 +92,8 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
         return (found,)
     others: list[Remedy | None] = [_on_more_machines(requested, machine, plan)]
     if plan.models.learns and not requested.lora.rank:
-        tried = (_nearest(_changed(requested, first), machine, plan, first) for first in (ADAPTERS, QUANTIZED))
+        adapted = replace(plan, models=plan.models.with_adapters(plan.config))
+        tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in (ADAPTERS, QUANTIZED))
         others.insert(0, next(filter(None, tried), None))
     return tuple(filter(None, others))
 
@@ -122,12 +124,12 @@ def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy
 def _fitting(
     requested: Config, machine: Machine, plan: Plan, levels: Sequence[Levels], number: int
 ) -> Iterator[Remedy]:
-    """Yield the settings that differ in `number` keys and fit."""
+    """Yield the settings that differ in `number` keys, fit and can train."""
     for chosen in combinations(levels, number):
         for values in product(*(values for _, values in chosen)):
             changes = tuple(Change(key, value) for (key, _), value in zip(chosen, values, strict=True))
             tried = _tried(_changed(requested, changes), machine, plan)
-            if tried and tried.fit is Fit.FITS:
+            if tried and tried.fit is Fit.FITS and _can_train(tried):
                 yield Remedy(changes, tried)
 
 
@@ -145,6 +147,14 @@ def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:
         return replace(plan, config=resolve_run(requested, machine, learns=plan.models.learns))
     except ConfigError:
         return None
+
+
+def _can_train(plan: Plan) -> bool:
+    """Return whether the algorithm accepts the settings of a plan; an evaluation has none."""
+    try:
+        return not plan.models.learns or bool(configured_algorithm(plan.config))
+    except ConfigError:
+        return False
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -14,7 +13,16 @@ from agentrl.algorithms.configured import configured_algorithm
 from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.embedded import EMBEDDED
-from agentrl.config.models import check_context, check_rotary, config_json, encode, locate, other_models, tokenizer
+from agentrl.config.models import (
+    check_context,
+    check_rotary,
+    config_json,
+    description,
+    encode,
+    locate,
+    other_models,
+    tokenizer,
+)
 from agentrl.config.schema import Config, EnvSection, PluginSection, RewardModelKeys, RoleKeys
 from agentrl.config.values import anchored_model
 from agentrl.engine.vllm.options import check_options as check_vllm_options
@@ -205,7 +213,7 @@ def _check_reward_models(config: Config) -> None:
 def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
     """Raise ConfigError if the run cannot serve a reward model, or it is of the wrong kind."""
     model, about = locate(name), f"reward model {keys.name}"
-    kinds = json.loads((model / "config.json").read_text()).get("architectures") or ["unknown"]
+    kinds = description(model).get("architectures") or ["unknown"]
     is_classifier = any(kind.endswith("ForSequenceClassification") for kind in kinds)
     if keys.has_engine and is_classifier:
         raise ConfigError(f"{about}: {name} is a {', '.join(kinds)}, which writes no text: leave judge out")

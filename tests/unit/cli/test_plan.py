@@ -122,6 +122,7 @@ def test_the_plan_tells_the_bytes_of_a_publication(
         (["--gpu-memory", "nan"], "argument --gpu-memory: must be a number above 0, got 'nan'"),
         (["--gpu-memory=-5"], "argument --gpu-memory: must be a number above 0, got '-5'"),
         (["--gpu-memory", "inf"], "argument --gpu-memory: must be a number above 0, got 'inf'"),
+        (["--gpu-memory", "1e308"], "argument --gpu-memory: must be at most 1000000 GiB, got '1e308'"),
         (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--prompt-tokens", "5000"], "no room for an answer in model.max_context"),
         (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--algo", "distillation"], "set algorithm.teacher to a model"),
         (["Qwen/Qwen2.5-0.5B", "--gpus", "2", "--group-size", "1"], "compares at least 2 episodes per task"),

@@ -15,7 +15,7 @@ import pytest
 from agentrl.config import embedded
 from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
 from agentrl.config.locking import locked
-from agentrl.config.models import check_rotary, encode, locate, tokenizer
+from agentrl.config.models import check_context, check_rotary, encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
 from tests.tiny import tiny_tokenizer
 
@@ -260,3 +260,27 @@ def test_rotary_embeddings_of_one_scale_are_the_same_for_every_length(tmp_path: 
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 2048, "rope_parameters": rope}))
     check_rotary(tmp_path, 2048)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", r"is no JSON \(Expecting property name"),
+        (b"", r"is no JSON \(Expecting value"),
+        (b'{"model_type": "\xff"}', r"is no JSON \('utf-8' codec can't decode"),
+        (b"[1]", "is no JSON object"),
+        (b"null", "is no JSON object"),
+        (b'{"max_position_embeddings": "many"}', "max_position_embeddings 'many' is no whole number"),
+        (b'{"max_position_embeddings": 512}', r"reads at most 512 tokens: set model.max_context to 512 or less"),
+    ],
+)
+def test_a_config_json_that_says_no_context_is_refused_by_name(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(ConfigError, match=f"{tmp_path}.*{why}"):
+        check_context(tmp_path, 1024, "model.max_context")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"max_position_embeddings": null}', '{"max_position_embeddings": 1024}'])
+def test_a_context_that_is_not_limited_may_be_any(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    check_context(tmp_path, 1024, "model.max_context")

@@ -55,6 +55,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/hosting/serving.py": "the process ends, and nobody is left who would read it",
     "agentrl/openenv/server.py": "an error message for the client of the Task API",
     "agentrl/openenv/session.py": "an error message for the client; a failed teardown is in the answer, or in the log",
+    "agentrl/planning/meta.py": "ConfigError if a model cannot be built from its config.json, or counted",
     "agentrl/plugins/blocking.py": "the failure of a check, raised again in the thread that asked for it",
     "agentrl/plugins/files.py": "ConfigError if an author's module cannot be imported",
     "agentrl/plugins/pickles.py": "ConfigError if a class cannot be pickled; annotations that name nothing stay text",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.algorithms.configured import configured_algorithm
 from agentrl.cli.flags import split
 from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Machine
@@ -136,6 +137,23 @@ def test_adapters_and_more_machines_are_proposed_only_where_no_setting_fits() ->
     assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 ")
     assert machines.advice.startswith(f"on {machines.nodes} machines it fits with --")
     assert machines.plan.hardware.nodes == machines.nodes
+
+
+def test_what_is_proposed_is_accepted_by_the_algorithm() -> None:
+    """A critic at stage 3 cannot wait in CPU memory, and adapters have no reference that could."""
+    flags = {"algorithm__name": "ppo", "scorers__offload": "true", "rollout__prompts": 2}
+    for found in found_for("Qwen2.5-32B", gpus(16), **flags):
+        assert configured_algorithm(found.plan.config)
+    adapters, machines = found_for("Qwen2.5-7B", gpus(1, 40), algorithm__kl_coef=0.01)
+    assert configured_algorithm(adapters.plan.config)
+    assert configured_algorithm(machines.plan.config)
+    assert "scorers.offload" not in adapters.flags
+    assert adapters.plan.models == RunModels.of(adapters.plan.config, shape)
+
+
+def test_settings_that_the_algorithm_refuses_are_not_said_to_need_memory() -> None:
+    with pytest.raises(ConfigError, match=r"grpo compares at least 2 episodes per task"):
+        run(gpus(1, 24), model="Llama-3.1-70B", rollout__group_size=1, rollout__prompts=8)
 
 
 def test_a_model_that_no_gpu_can_load_whole_is_sharded_while_it_loads() -> None:

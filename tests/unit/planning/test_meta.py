@@ -83,7 +83,7 @@ def test_another_config_is_another_shape_and_a_broken_cache_is_none(
     assert read_shape(file).layers == 12
 
 
-@pytest.mark.parametrize("text", ["{", '{"model_type": "nothing_known"}', '{"model_type": "vit"}'])
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"model_type": "nothing_known"}', '{"model_type": "vit"}'])
 def test_a_config_that_is_no_language_model_s_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -93,6 +93,31 @@ def test_a_config_that_is_no_language_model_s_is_refused(
         read_shape(tmp_path / "config.json")
     with pytest.raises(ConfigError, match="cannot read"):
         read_shape(tmp_path / "none" / "config.json")
+
+
+REMOTE = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.Own"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_key_value_heads": 0},
+        {"num_attention_heads": 0},
+        {"hidden_size": 0},
+        {"hidden_size": "big"},
+        {"vocab_size": -5},
+        {"model_type": "own", "auto_map": REMOTE},
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_built_or_counted_is_refused_on_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
+) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks"))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Qwen2.5-0.5B"] | changes))
+    with pytest.raises(ConfigError, match=r"^the model of [^\n]*config\.json cannot be planned: [^\n]+\Z"):
+        read_shape(tmp_path / "config.json")
 
 
 def test_a_folder_with_nothing_but_a_config_is_enough_and_a_checkpoint_is_one(tmp_path: Path) -> None:
