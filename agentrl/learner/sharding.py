@@ -11,7 +11,6 @@ from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_h
 
 from agentrl.config.schema import LearnerSection
 
-
 BUCKET_ON_CPU = 1 << 25
 """Elements of a bucket of gradients on a CPU. DeepSpeed's 500 million would lie on other pages in every update."""
 

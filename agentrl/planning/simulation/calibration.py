@@ -27,7 +27,7 @@ NO_SETTINGS = EpisodeSettings(1.0, 0, 0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class LearnerRates:
-    """What a learner takes for a batch: `update_s`, `token_s` for each token, and `sampled_s` more for each sampled one.
+    """What a learner takes for a batch: `update_s`, `token_s` for each token, `sampled_s` more for each sampled one.
 
     `noise`: real over fitted seconds.
     """
