@@ -133,7 +133,8 @@ def learner_rates(tokens: Sequence[LearnerTokens], seconds: Sequence[float]) -> 
     causes, taken = np.array([(1, each.total, each.sampled) for each in tokens], float), np.array(seconds)
     rates = fitted(causes, taken, (True, False, True), len(tokens))
     noise = taken / np.maximum(1e-9, causes @ rates)
-    return LearnerRates(*map(float, rates), tuple(noise.tolist()))
+    update_s, token_s, sampled_s = map(float, rates)
+    return LearnerRates(update_s, token_s, sampled_s, tuple(noise.tolist()))
 
 
 # --------------------------------------------------------------------------------------------------------------
