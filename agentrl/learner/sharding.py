@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from deepspeed.accelerator import get_accelerator
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
 from agentrl.config.schema import LearnerSection
@@ -17,7 +16,7 @@ BUCKET_ON_CPU = 1 << 25
 
 def settings(section: LearnerSection, compute: torch.dtype) -> dict[str, Any]:
     """Return DeepSpeed's settings for a model whose matrix products run in the compute type."""
-    bucket = {"reduce_bucket_size": BUCKET_ON_CPU} if get_accelerator().device_name() == "cpu" else {}
+    bucket = {"reduce_bucket_size": BUCKET_ON_CPU} if not torch.cuda.is_available() else {}
     zero: dict[str, Any] = {**bucket, **section.deepspeed, "stage": section.stage}
     if section.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
