@@ -120,7 +120,7 @@ def check_rotary(folder: Path, max_context: int) -> None:
     for rope in [each for each in given.values() if isinstance(each, dict)] or [given]:
         kind = rope.get("rope_type", rope.get("type", "default"))
         named = "original_max_position_embeddings"
-        longest = rope.get(named) or config.get(named) or config.get("max_position_embeddings", max_context)
+        longest = rope.get(named) or config.get(named) or config.get("max_position_embeddings") or max_context
         if kind in LENGTH_DEPENDENT and max_context > longest:
             raise ConfigError(
                 f"model.max_context is {max_context}, but {folder} has rotary embeddings of type {kind}, which change "
