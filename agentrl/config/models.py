@@ -113,11 +113,15 @@ LENGTH_DEPENDENT = ("dynamic", "longrope", "su")
 """Rotary embeddings whose frequencies change with the longest sequence that is read at once."""
 
 
+def ropes(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rotary embeddings of a config, which may have one for each kind of layer."""
+    return [each for each in parameters.values() if isinstance(each, dict)] or [parameters]
+
+
 def check_rotary(folder: Path, max_context: int) -> None:
     """Raise ConfigError if what a model computes for a sequence would depend on others in its micro-batch."""
     config = description(folder)
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    for rope in [each for each in given.values() if isinstance(each, dict)] or [given]:
+    for rope in ropes(config.get("rope_parameters") or config.get("rope_scaling") or {}):
         kind = rope.get("rope_type", rope.get("type", "default"))
         named = "original_max_position_embeddings"
         longest = rope.get(named) or config.get(named) or config.get("max_position_embeddings") or max_context

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from agentrl.config.models import LENGTH_DEPENDENT
+from agentrl.config.models import LENGTH_DEPENDENT, ropes
 from agentrl.config.validate import check_heads
 from agentrl.errors import ConfigError
 from agentrl.learner.memory import copied
@@ -107,16 +107,10 @@ def check_models(folders: Iterable[Path], size: int) -> None:
     for folder in folders:
         config = text_config(folder)
         check_heads(str(folder), *heads_of(config), size)
-        for kind in _rope_types(getattr(config, "rope_parameters", None) or {}):
-            if kind in LENGTH_DEPENDENT:
+        for rope in ropes(getattr(config, "rope_parameters", None) or {}):
+            if (kind := rope.get("rope_type", "default")) in LENGTH_DEPENDENT:
                 raise ConfigError(
                     f"learner.sequence_parallel {size}: the model in {folder} has rotary embeddings of type {kind}, "
                     "which depend on the length of a sequence, and no rank has all of it. Set "
                     "learner.sequence_parallel 1, or choose another model."
                 )
-
-
-def _rope_types(parameters: dict[str, Any]) -> set[str]:
-    """Return the types of rotary embeddings in a config, which may have one for each kind of layer."""
-    of_layers = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
-    return {values.get("rope_type", "default") for values in of_layers}

@@ -86,6 +86,7 @@ class RunInputs:
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")
         if algorithm:
+            check_rotary(model, config.model.max_context)
             check_other_models(config, model)
         notes = [
             f"{env.label}: {note}" if len(tried) > 1 else note
@@ -156,14 +157,15 @@ def check_settings(config: Config) -> None:
     for keys in config.reward.models:
         if keys.judge:
             verdicts_of(keys)
-    check_context(_described(config.model.name), config.model.max_context, "model.max_context")
-    check_rotary(_described(config.model.name), config.model.max_context)
+    model = _described(config.model.name)
+    check_context(model, config.model.max_context, "model.max_context")
+    check_rotary(model, config.model.max_context)
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
     judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
     served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
     served += [(key, keys.model or "", keys.max_context) for key, keys in judges.items() if keys.has_engine]
-    for key, model, context in served:
-        check_context(_described(model), context or config.model.max_context, key)
+    for key, name, context in served:
+        check_context(_described(name), context or config.model.max_context, key)
 
 
 def _described(model: str) -> Path:

@@ -623,6 +623,16 @@ def test_a_critic_that_reads_other_tokens_than_the_policy_is_refused(tmp_path: P
         check_other_models(config, model)
 
 
+def test_a_policy_that_computes_otherwise_beside_longer_sequences_is_refused(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    described = json.loads((model / "config.json").read_text())
+    described["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 128}
+    (model / "config.json").write_text(json.dumps(described))
+    config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model), "max_context": 256}})
+    with pytest.raises(ConfigError, match=r"model.max_context is 256, .* rotary embeddings of type dynamic"):
+        RunInputs.of(config)
+
+
 WORDS = (["--env", "guess", "--env.hgih", "3"], ["--env", "./none.py"], ["--env", "ges"], ["bare.py:Bare"])
 
 
