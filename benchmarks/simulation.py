@@ -73,19 +73,16 @@ def measure(args: argparse.Namespace, out: Path) -> Figures:
     plain = base.plain_steps
     first, second = plain[: len(plain) // 2], plain[len(plain) // 2 :]
     others = {change: trained(out / change, args, change) for change in args.changes}
-    own = predicted(base, first, groups=base.groups(second))
-    between = predicted(base, plain[::2], groups=base.groups(plain[1::2]))
-    found = {
-        "second half": compared("second half by the first", second, predicted(base, first)),
-        "second half, replayed": compared("second half by the first, replayed", second, own),
-        "every other step": compared("every other step", plain[1::2], predicted(base, plain[::2])),
-        "every other step, replayed": compared("every other step, replayed", plain[1::2], between),
-    }
-    for change, run in others.items():
-        steps = run.plain_steps
-        found[change] = compared(change, steps, predicted(base, plain, change))
-        own = predicted(base, plain, change, run.groups(steps))
-        found[f"{change}, replayed"] = compared(f"{change}, replayed", steps, own)
+    predictions = [
+        ("second half", base, second, first, ""),
+        ("every other step", base, plain[1::2], plain[::2], ""),
+        *((change, run, run.plain_steps, plain, change) for change, run in others.items()),
+    ]
+    found: Figures = {}
+    for name, run, steps, by, change in predictions:
+        found[name] = compared(name, steps, predicted(base, by, change))
+        replayed = f"{name}, replayed"
+        found[replayed] = compared(replayed, steps, predicted(base, by, change, run.groups(steps)))
     return {"model": base.config.model.name, "flags": " ".join(args.flags), "steps": args.steps, **found}
 
 

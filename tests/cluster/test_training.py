@@ -178,11 +178,7 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
     learner_1.rejoin_ray(None, "learner")
     engine_1.rejoin_ray(learner_1, "engine")
     last = str(read_steps(folder)[-1].step + 2)
-    final = Command(learner_1, shared / "final.log", ["resume", str(folder.path), "--steps", last])
-    try:
-        assert final.end() == 0, final.said
-    finally:
-        final.close()
+    learner_1.run(*AGENTRL, "resume", str(folder.path), "--steps", last, timeout_s=600.0)
     summary = read(folder)
     assert summary is not None
     assert summary.conservation.holds
@@ -208,12 +204,7 @@ def test_a_host_of_the_critic_that_is_lost_is_named_and_the_run_goes_on_elsewher
     finally:
         run.close()
     last = str(read_steps(folder)[-1].step + 2)
-    words = ["resume", str(folder.path), "--critic.nodes", "left", "--steps", last]
-    again = Command(head, shared / "again.log", words)
-    try:
-        assert again.end() == 0, again.said
-    finally:
-        again.close()
+    head.run(*AGENTRL, "resume", str(folder.path), "--critic.nodes", "left", "--steps", last, timeout_s=600.0)
     assert where(folder)["critic rank 0"] == "left"
     summary = read(folder)
     assert summary is not None

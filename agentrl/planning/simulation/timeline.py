@@ -70,7 +70,7 @@ class Timeline:
         self._sampled = self._integral(began, ended, rates)
         self._requests = np.cumsum(self._changes(began, ended, np.ones(len(turns))))
         self._pauses = [(step.at - step.seconds.publish, step.at) for step in steps if step.seconds.publish > 0]
-        reads = sorted(_reads(turns, [end for _, end in self._pauses], prefix_caching=prefix_caching))
+        reads = list(_reads(turns, [end for _, end in self._pauses], prefix_caching=prefix_caching))
         self._reads = _Sums(np.array([at for at, _ in reads]), np.array([float(tokens) for _, tokens in reads]))
 
     def sampled(self, turn: SampledTurn) -> float:
