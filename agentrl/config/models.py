@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model
+from agentrl.config.embedded import CONFIG_FOLDER, EMBEDDED, embedded_model
 from agentrl.config.schema import Config
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
@@ -50,7 +50,7 @@ def config_json(name: str, *, may_download: bool = True) -> Path:
     Raises ConfigError if there is none, or none on this machine.
     """
     if name in ("", EMBEDDED):
-        folder = cache_folder() / EMBEDDED  # not built for this alone
+        folder = CONFIG_FOLDER
     elif (folder := expanded(name)).exists():
         folder = folder if (folder / CONFIG).is_file() else folder / IN_CHECKPOINT
     elif name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentrl.algorithms.configured import configured_algorithm
-from agentrl.algorithms.registry import with_epochs
 from agentrl.config.machine import GIB, Machine
-from agentrl.config.models import config_json
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.planning.hardware import Hardware
-from agentrl.planning.meta import read_shape
+from agentrl.planning.meta import ConfigReader
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit, Need
-from agentrl.planning.placement import placed
+from agentrl.planning.placement import for_algorithm
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import Remedy, fastest, remedies
-from agentrl.planning.shape import ModelShape
 
 
 def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_download: bool = True) -> Config:
@@ -27,18 +24,12 @@ def fitted_run(requested: Config, machine: Machine, *, learns: bool = True, may_
     Raises ConfigError with the nearest setting that fits if a device has too little memory, or for what cannot run for
     another reason. A model whose config.json cannot be read is not counted: the run will say why when it loads it.
     """
-    requested = for_algorithm(requested, learns=learns)
-    config = resolve_run(requested, machine, learns=learns)
+    config = resolve_run(for_algorithm(requested, learns=learns), machine, learns=learns)
     try:
-        models = RunModels.of(config, shape_at_hand if not may_download else shape_named, learns=learns)
+        models = RunModels.of(config, ConfigReader(may_download), learns=learns)
     except ConfigError:
         return config
     return fitted(requested, machine, Plan(config, models, Hardware.of(machine))).config
-
-
-def for_algorithm(requested: Config, *, learns: bool = True) -> Config:
-    """Return the configuration with what its algorithm decides where no key does: epochs, and the place of models."""
-    return placed(with_epochs(requested) if learns else requested, learns=learns)
 
 
 def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:
@@ -71,13 +62,3 @@ def _too_little(need: Need) -> str:
         f"{need.device}: {need.phase.value} needs {need.nbytes / GIB:.1f} GiB, and {need.limit} "
         f"{need.capacity / GIB:.1f} GiB ({items})"
     )
-
-
-def shape_named(name: str) -> ModelShape:
-    """Return the shape of a model by its name; its config.json may be downloaded."""
-    return read_shape(config_json(name))
-
-
-def shape_at_hand(name: str) -> ModelShape:
-    """Return the shape of a model whose config.json is on this machine. Raises ConfigError for any other."""
-    return read_shape(config_json(name, may_download=False))

@@ -9,14 +9,15 @@ import hashlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.config.embedded import cache_folder
+from agentrl.config.models import config_json
 from agentrl.errors import ConfigError, catch
 from agentrl.planning.shape import Linear, ModelShape
 
@@ -27,24 +28,51 @@ VERSION = 3
 """Of the files in the cache."""
 
 
-def read_shape(config_json: Path) -> ModelShape:
+@dataclass(frozen=True, slots=True)
+class ConfigReader:
+    """Describes models by their config.json, which is on this machine or may be downloaded."""
+
+    may_download: bool = True
+
+    def shape(self, name: str) -> ModelShape:
+        """Return the shape of a model. Raises ConfigError if it has no config.json, or one that cannot be built."""
+        return read_shape(config_json(name, may_download=self.may_download))
+
+    def reward_parameters(self, name: str) -> int:
+        """Return the parameters of a reward model. Raises ConfigError likewise."""
+        return read_reward_parameters(config_json(name, may_download=self.may_download))
+
+
+def read_shape(file: Path) -> ModelShape:
     """Return the shape of the model that a config.json describes. Raises ConfigError if it cannot be built."""
-    try:
-        text = config_json.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {config_json}: {error.strerror}") from None
-    cached = cache_folder() / "shapes" / f"{_digest(text)}.json"
+    cached = _cached(file, "json")
     with suppress(OSError, ValueError, TypeError, KeyError):
         return _from_json(cached.read_text())
-    shape = built_shape(config_json.parent)
+    shape = built_shape(file.parent)
     with suppress(OSError):
         _write(cached, json.dumps(asdict(shape), indent=1))
     return shape
 
 
-def _digest(text: bytes) -> str:
+def read_reward_parameters(file: Path) -> int:
+    """Return the parameters of the sequence classifier that a config.json describes. Raises ConfigError likewise."""
+    cached = _cached(file, "reward")
+    with suppress(OSError, ValueError):
+        return int(cached.read_text())
+    parameters = cast(int, _checked(file.parent, _count))
+    with suppress(OSError):
+        _write(cached, str(parameters))
+    return parameters
+
+
+def _cached(file: Path, kind: str) -> Path:
+    """Return where what a config.json describes is kept."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     version = f"{VERSION} {metadata.version('transformers')} ".encode()
-    return hashlib.sha256(version + text).hexdigest()[:24]
+    return cache_folder() / "shapes" / f"{hashlib.sha256(version + text).hexdigest()[:24]}.{kind}"
 
 
 def _from_json(text: str) -> ModelShape:
@@ -63,13 +91,18 @@ def _write(path: Path, text: str) -> None:
 
 def built_shape(folder: Path) -> ModelShape:
     """Return the shape of the model in a folder with a config.json: it is built without memory. Raises ConfigError."""
-    built = catch(_built, folder)
+    return cast(ModelShape, _checked(folder, _built))
+
+
+def _checked(folder: Path, build: Callable[[Path], Any]) -> Any:
+    """Return what `build` makes of the config.json in a folder. Raises ConfigError."""
+    built = catch(build, folder)
     if isinstance(built.error, ModuleNotFoundError):
         raise ConfigError(f"to count the parameters of a model, install torch and transformers: {built.error}")
     if built.error:
         why = " ".join(str(built.error).split())
         raise ConfigError(f"the model of {folder / 'config.json'} cannot be planned: {why}")
-    return cast(ModelShape, built.value)
+    return built.value
 
 
 def _built(folder: Path) -> ModelShape:
@@ -80,6 +113,16 @@ def _built(folder: Path) -> ModelShape:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     return shape_of(model, config.get_text_config())
+
+
+def _count(folder: Path) -> int:
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def shape_of(model: Any, config: Any) -> ModelShape:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from agentrl.algorithms.base import RunShape
 from agentrl.algorithms.registry import make_algorithm
@@ -11,41 +11,49 @@ from agentrl.config.models import other_models
 from agentrl.config.schema import Config
 from agentrl.planning.shape import ModelShape
 
-ReadShape = Callable[[str], ModelShape]
-"""Returns the shape of a model by its name."""
+
+class ModelReader(Protocol):
+    """Describes models by their names. Raises ConfigError for one that cannot be read."""
+
+    def shape(self, name: str) -> ModelShape:
+        """Return the shape of a causal language model."""
+
+    def reward_parameters(self, name: str) -> int:
+        """Return the parameters of a reward model, which may be of any architecture."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunModels:
-    """Shapes by role. The policy is None for its learner in an evaluation, which trains nothing.
+    """Shapes by role, of which an evaluation, which does not learn, has neither critic nor frozen models.
 
-    `frozen` are the reference and the teacher, `rewards` the reward models that the run serves, `roles` the models that
-    play roles, each with its context. `columns` counts forward passes over a batch before its update.
+    `frozen` are the reference and the teacher, `rewards` the parameters of the reward models that the run serves,
+    `roles` the models that play roles, each with its context. `has_old` is true if the policy computes log
+    probabilities before an update, `reference_moves` if the reference follows the policy.
     """
 
     policy: ModelShape
     learns: bool = True
     critic: ModelShape | None = None
     frozen: tuple[ModelShape, ...] = ()
-    rewards: tuple[ModelShape, ...] = ()
+    rewards: tuple[int, ...] = ()
     roles: tuple[tuple[ModelShape, int], ...] = ()
     has_old: bool = False
     reference_moves: bool = False
 
     @classmethod
-    def of(cls, config: Config, read: ReadShape, *, learns: bool = True) -> RunModels:
+    def of(cls, config: Config, reader: ModelReader, *, learns: bool = True) -> RunModels:
         """Return the models that a resolved configuration names. Raises ConfigError for one that cannot be read."""
-        policy = read(config.model.name)
-        roles = tuple((read(name), context) for name, context in config.role_models.items())
-        rewards = tuple(read(keys.model or "").with_scalar_head for keys in config.reward.served)
+        policy = reader.shape(config.model.name)
+        roles = tuple((reader.shape(name), context) for name, context in config.role_models.items())
+        rewards = tuple(reader.reward_parameters(keys.model or "") for keys in config.reward.served)
         if not learns:
             return cls(policy, learns=False, rewards=rewards, roles=roles)
         algorithm = make_algorithm(config.algorithm, RunShape.of(config))
         columns, others = algorithm.requirements.columns, other_models(config)
         frozen = algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
         shapes = [policy] * ("reference" in frozen)
-        shapes += [read(name) for role, name in others.items() if role == "teacher" and role in frozen]
-        critic = read(others["critic"]) if "critic" in others else policy
+        shapes += [reader.shape(name) for role, name in others.items() if role == "teacher" and role in frozen]
+        critic = reader.shape(others["critic"]) if "critic" in others else policy
         return cls(
             policy,
             critic=critic.with_scalar_head if "values" in columns else None,

@@ -102,7 +102,7 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         yield starting(role, "role engine", 1, capacity)
     if models.rewards and config.reward.gpus:
         each = int(capacity * min(1.0, config.reward.gpus))
-        largest = max(shape.parameters for shape in models.rewards) * width_of(config)
+        largest = max(models.rewards) * width_of(config)
         items = (Item("weights", largest), Item("CUDA context", CONTEXT))
         yield Need("reward model", len(models.rewards), Phase.SAMPLING, items, each)
 
@@ -153,7 +153,7 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
     engines = [engine] * config.engine.count + roles
     items = [Item("engines", sum(total(awake(each, 0)) for each in engines))]
     processes = len(engines) * ENGINE_GIB + config.rollout.workers * WORKER_GIB + len(models.rewards) * RANK_GIB
-    items.append(Item("reward models", sum(width_of(config) * shape.parameters for shape in models.rewards)))
+    items.append(Item("reward models", width_of(config) * sum(models.rewards)))
     if models.learns:
         rank = Rank(config, models)
         ranks, separate = config.learner.ranks, config.scorers.placement == "separate"

@@ -1,14 +1,19 @@
-"""Where the roles of a run are: the one word `placement`, and what it means for each role that the run has."""
+"""What the algorithm of a run decides where no key does: epochs, and the place of each role that the run has."""
 
 from __future__ import annotations
 
 from agentrl.algorithms.base import RunShape
-from agentrl.algorithms.registry import make_algorithm
+from agentrl.algorithms.registry import make_algorithm, with_epochs
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 
 SHARED = "colocate"
 """Where critic and scorers are unless a key says otherwise."""
+
+
+def for_algorithm(config: Config, *, learns: bool = True) -> Config:
+    """Return the configuration with the epochs and the places that its algorithm decides."""
+    return placed(with_epochs(config) if learns else config, learns=learns)
 
 
 def placed(config: Config, *, learns: bool = True) -> Config:

@@ -15,6 +15,7 @@ from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.need import Fit
+from agentrl.planning.placement import for_algorithm
 from agentrl.planning.plan import Plan
 
 MOST_CHOSEN, MOST_CHANGES = 3, 4
@@ -71,7 +72,8 @@ class Remedy:
 
 def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
     """Return the fastest setting of keys without a value at which `requested`, whose plan is `plan`, fits."""
-    levels = [level for level in _levels(plan) if not is_set(requested, level[0])]
+    decided = for_algorithm(requested, learns=plan.models.learns)
+    levels = [level for level in _levels(plan) if not is_set(decided, level[0])]
     numbers = range(1, MOST_CHOSEN + 1)
     found = [remedy for number in numbers for remedy in _fitting(requested, machine, plan, levels, number)]
     return min(found, key=lambda remedy: remedy.plan.step_s, default=None)
@@ -143,8 +145,9 @@ def _changed(config: Config, changes: Sequence[Change]) -> Config:
 
 def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:
     """Return the plan of another configuration, None if it cannot run."""
+    learns = plan.models.learns
     try:
-        return replace(plan, config=resolve_run(requested, machine, learns=plan.models.learns))
+        return replace(plan, config=resolve_run(for_algorithm(requested, learns=learns), machine, learns=learns))
     except ConfigError:
         return None
 

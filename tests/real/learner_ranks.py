@@ -392,6 +392,10 @@ def gathering(job: Job, rank: int) -> list[tuple[Counter[str], list[int], int]]:
         model = learner._model
         names.update({id(parameter): name for name, parameter in model._model.named_parameters()})
         gathered.clear()
+        announced = {name: tuple(tensor.shape) for name, tensor in learner.shapes()}
+        assert not gathered, "names and shapes gather nothing"
+        assert announced == {name: tuple(tensor.shape) for name, tensor in learner.weights()}
+        gathered.clear()
         held, whole_of, alive = list[int](), model._gathered, dict[Any, int]()
 
         def watched(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from agentrl.config.machine import GIB
 from agentrl.config.resolve import resolve_run
 from agentrl.config.validate import ENGINE_GIB
 from agentrl.planning.engine import ServedModel, awake
-from agentrl.planning.meta import built_shape
+from agentrl.planning.meta import ConfigReader, built_shape
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import MARGIN, total
 from agentrl.planning.ranks import Rank, on_cpu
@@ -77,7 +77,7 @@ def planned(model: Path, dtype: str, ranks: int, stage: int) -> Rank:
     flags |= {"model.max_context": str(TOKENS), "max-tokens": "64"}
     flags |= {"learner.ranks": str(ranks), "learner.zero_stage": str(stage)}
     config = resolve_run(load(None, of_flags(flags.items())), LAPTOP)
-    return Rank(config, RunModels.of(config, lambda name: built_shape(Path(name))))
+    return Rank(config, RunModels.of(config, ConfigReader()))
 
 
 @pytest.mark.parametrize(("dtype", "ranks", "stage"), [("bfloat16", 1, 0), ("float32", 1, 0), *SHARED])

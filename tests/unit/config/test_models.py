@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from agentrl.config import embedded
-from agentrl.config.embedded import EMBEDDED, cache_folder, embedded_model, is_intact
+from agentrl.config.embedded import CONFIG_FOLDER, EMBEDDED, cache_folder, embedded_model, is_intact
 from agentrl.config.locking import locked
-from agentrl.config.models import check_context, check_rotary, encode, locate, tokenizer
+from agentrl.config.models import check_context, check_rotary, config_json, description, encode, locate, tokenizer
 from agentrl.errors import ConfigError, DeadlineError
 from tests.tiny import tiny_tokenizer
 
@@ -218,6 +218,13 @@ def test_tokenizer_json_alone_gives_the_ids_of_transformers(settings: dict[str, 
 @pytest.mark.skipif(not (cache_folder() / EMBEDDED).is_dir(), reason="the embedded model is not cached")
 def test_the_tokenizer_of_the_embedded_model_gives_the_ids_of_transformers() -> None:
     assert_same_tokens(cache_folder() / EMBEDDED)
+
+
+@pytest.mark.skipif(not (cache_folder() / EMBEDDED).is_dir(), reason="the embedded model is not cached")
+def test_the_embedded_model_is_described_as_it_is_converted() -> None:
+    described, converted = (description(folder) for folder in (CONFIG_FOLDER, cache_folder() / EMBEDDED))
+    assert config_json("") == config_json(EMBEDDED) == CONFIG_FOLDER / "config.json"
+    assert described | {"transformers_version": ""} == converted | {"transformers_version": ""}
 
 
 def test_a_model_without_tokenizer_json_is_read_by_transformers(tmp_path: Path) -> None:

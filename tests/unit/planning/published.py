@@ -91,6 +91,16 @@ def shape(name: str) -> ModelShape:
         return built_shape(folder_of(name, Path(parent)))
 
 
+class Published:
+    """Describes the models of `CONFIGS`; a reward model has as many parameters as the critic of its name."""
+
+    def shape(self, name: str) -> ModelShape:
+        return shape(name)
+
+    def reward_parameters(self, name: str) -> int:
+        return shape(name).with_scalar_head.parameters
+
+
 def gpus(count: int, gib: float = 80.0, name: str = "H100", nodes: int = 1) -> Machine:
     """Machines with the GPU stack; `count` GPUs in each."""
     packages = STACK | {"vllm": "0.32.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
@@ -106,4 +116,4 @@ def config(**flags: object) -> Config:
 def plan(name: str, machine: Machine, **flags: object) -> Plan:
     """The plan of a model without any choice."""
     resolved = resolve_run(config(model=name, **flags), machine)
-    return Plan(resolved, RunModels.of(resolved, shape), Hardware.of(machine))
+    return Plan(resolved, RunModels.of(resolved, Published()), Hardware.of(machine))

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.algorithms.configured import configured_algorithm
 from agentrl.cli.flags import split
-from agentrl.config.loading import load, of_flags
+from agentrl.config.loading import Setting, load, of_flags
 from agentrl.config.machine import Machine
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
@@ -20,18 +20,19 @@ from agentrl.errors import ConfigError
 from agentrl.planning import fit
 from agentrl.planning.fit import fitted_run
 from agentrl.planning.hardware import Hardware
+from agentrl.planning.meta import ConfigReader
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Fit
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import MOST_CHOSEN, Remedy, fastest, is_set, remedies
+from agentrl.planning.shape import ModelShape
 from tests.unit.config.test_resolve import LAPTOP
-from tests.unit.planning.published import config, folder_of, gpus, plan, shape
+from tests.unit.planning.published import Published, config, folder_of, gpus, plan
 
 
 @pytest.fixture(autouse=True)
 def _published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "shape_named", shape)
-    monkeypatch.setattr(fit, "shape_at_hand", shape)
+    monkeypatch.setattr(fit, "ConfigReader", lambda may_download: Published())
 
 
 def run(machine: Machine, **flags: object) -> Config:
@@ -77,7 +78,7 @@ def test_nothing_said_uses_every_gpu() -> None:
 
 def test_what_is_chosen_fits_and_comes_back_equal(tmp_path: Path) -> None:
     chosen = run(gpus(8), model="Qwen2.5-7B")
-    models = RunModels.of(chosen, shape)
+    models = RunModels.of(chosen, Published())
     assert Plan(chosen, models, Hardware.of(gpus(8))).fit is Fit.FITS
     assert fitted_run(chosen, gpus(8)) == chosen
     (tmp_path / "run.toml").write_text(to_toml(chosen))
@@ -113,7 +114,7 @@ def test_the_flags_of_a_remedy_give_a_run_that_fits(name: str, machine: Machine,
     assert pairs
     overridden = {key.replace("__", "."): str(value) for key, value in flags.items()} | dict(pairs)
     again = fitted_run(load(None, of_flags([("model", name), *overridden.items()])), machine)
-    assert Plan(again, RunModels.of(again, shape), Hardware.of(machine)).fit is Fit.FITS
+    assert Plan(again, RunModels.of(again, Published()), Hardware.of(machine)).fit is Fit.FITS
 
 
 def found_for(name: str, machine: Machine, **flags: object) -> tuple[Remedy, ...]:
@@ -148,7 +149,21 @@ def test_what_is_proposed_is_accepted_by_the_algorithm() -> None:
     assert configured_algorithm(adapters.plan.config)
     assert configured_algorithm(machines.plan.config)
     assert "scorers.offload" not in adapters.flags
-    assert adapters.plan.models == RunModels.of(adapters.plan.config, shape)
+    assert adapters.plan.models == RunModels.of(adapters.plan.config, Published())
+
+
+def test_adapters_are_proposed_where_a_word_placed_the_reference_that_they_do_without() -> None:
+    requested, machine = config(model="Qwen2.5-7B", placement="separate", algorithm__kl_coef=0.01), gpus(3, 40)
+    with pytest.raises(ConfigError, match=r"adapters in place of all weights fit: (--lora\.rank 16.*)") as caught:
+        fitted_run(requested, machine)
+    [line] = [line for line in str(caught.value).splitlines() if line.startswith("adapters")]
+    _, pairs = split(shlex.split(line.partition(": ")[2]))
+    flags = {"placement": "separate", "algorithm__kl_coef": 0.01}
+    adapted = run(machine, model="Qwen2.5-7B", **flags, **{key.replace(".", "__"): value for key, value in pairs})
+    assert (adapted.lora.rank, adapted.engine.placement, adapted.scorers.placement) == (16, "separate", None)
+    with pytest.raises(ConfigError) as fixed:
+        run(machine, model="Qwen2.5-7B", scorers__placement="separate", algorithm__kl_coef=0.01)
+    assert "adapters" not in str(fixed.value), "they would be refused beside the key"
 
 
 def test_settings_that_the_algorithm_refuses_are_not_said_to_need_memory() -> None:
@@ -187,10 +202,11 @@ def test_nothing_is_refused_that_an_estimate_may_be_off_by(excess: float, is_ref
 
 
 def test_a_model_that_cannot_be_counted_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(name: str) -> None:
-        raise ConfigError("no such model")
+    class Unknown(Published):
+        def shape(self, name: str) -> ModelShape:
+            raise ConfigError("no such model")
 
-    monkeypatch.setattr(fit, "shape_named", unknown)
+    monkeypatch.setattr(fit, "ConfigReader", lambda may_download: Unknown())
     requested = config(model="owner/unknown")
     assert fitted_run(requested, gpus(8)) == resolve_run(requested, gpus(8))
 
@@ -226,6 +242,40 @@ def test_a_small_machine_gets_smaller_micro_batches_by_itself() -> None:
     small = dataclasses.replace(LAPTOP, memory_gib=18.0)
     chosen = run(small, model="Qwen2.5-0.5B")
     assert chosen.learner.micro_batch_tokens < 2048 or chosen.model.gradient_checkpointing
+
+
+def test_the_embedded_model_is_counted_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    assert ConfigReader(may_download=False).shape("").parameters == 134_515_008
+    with pytest.raises(ConfigError, match="CPU memory: update needs"):
+        fitted_run(config(), dataclasses.replace(LAPTOP, memory_gib=4.0), may_download=False)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["shapes"], "nothing is downloaded or converted"
+
+
+def test_a_reward_model_of_any_architecture_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForSequenceClassification, DebertaV2Config
+
+    monkeypatch.undo()
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    described = DebertaV2Config(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=64, num_labels=1, num_attention_heads=4
+    )
+    model = AutoModelForSequenceClassification.from_config(described)
+    model.save_pretrained(tmp_path / "rm")
+    folders = {"policy": folder_of("Qwen2.5-0.5B", tmp_path), "rm": tmp_path / "rm"}
+    requested = load(
+        None,
+        [
+            Setting("model.name", str(folders["policy"]), "test"),
+            Setting("reward.models", [{"name": "rm", "model": str(folders["rm"])}], "test"),
+        ],
+    )
+    models = RunModels.of(resolve_run(requested, LAPTOP), ConfigReader())
+    assert models.rewards == (model.num_parameters(),)
+    assert ConfigReader().reward_parameters(str(folders["rm"])) == model.num_parameters(), "read again, from the cache"
+    with pytest.raises(ConfigError, match="CPU memory: update needs"):
+        fitted_run(requested, dataclasses.replace(LAPTOP, memory_gib=4.0))
 
 
 def test_the_plan_of_a_folder_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
