@@ -83,3 +83,23 @@ def test_the_damaged_file_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     os.truncate(file, 10)
     with pytest.raises(ValueError, match=f"^{file.name}: Error while deserializing header"):
         StateFiles(tmp_path)
+
+
+def test_a_checkpoint_gets_its_name_once_all_of_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power loss leaves no checkpoint that has its name but not its files."""
+    folder = tmp_path / "step-000001"
+    partial = checkpoint.partial(folder)
+    (partial / MODEL).mkdir(parents=True)
+    (partial / MODEL / "weights").write_bytes(b"w")
+    synced: list[tuple[Path, bool]] = []
+    sync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), folder.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    checkpoint.commit(folder, checkpoint.Progress(1, {}))
+    whole = (partial, partial / MODEL, partial / MODEL / "weights", partial / checkpoint.PROGRESS)
+    assert sorted(synced[:-1]) == sorted((path, False) for path in whole)
+    assert synced[-1] == (tmp_path, True), "and then its name"
