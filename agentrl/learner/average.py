@@ -10,7 +10,7 @@ from torch import distributed as dist
 from torch.nn import functional
 
 from agentrl.learner.shards import Shard
-from agentrl.learner.tensor_parallel import cut_of
+from agentrl.learner.tensor_parallel import cut_of, parts_of_ranks
 
 
 class Average:
@@ -40,10 +40,7 @@ class Average:
         mean = self._means.get(parameter)
         if mean is None:
             return None
-        shards = [mean]
-        if self._size > 1:
-            shards = [torch.empty_like(mean) for _ in range(self._size)]
-            dist.all_gather(shards, mean, self._group)
+        shards = [mean] if self._size == 1 else parts_of_ranks(mean, self._size, self._group)
         shape = getattr(parameter, "ds_shape", parameter.shape)
         own, cut = torch.cat(shards)[: shape.numel()].view(shape), cut_of(parameter)
         return own if cut is None else cut.whole(own)

@@ -67,6 +67,19 @@ def divide(model: PreTrainedModel, size: int) -> None:
         setattr(parameter, CUT, Cut(shape, layout.get("partition_dim"), group))
 
 
+def parts_of_ranks(own: Tensor, size: int, group: dist.ProcessGroup | None) -> list[Tensor]:
+    """Return the equal parts of a tensor that the `size` ranks of a group hold; they call this together.
+
+    NCCL reads GPU memory alone: parts that wait in CPU memory are returned on the GPU.
+    """
+    own = own.detach().contiguous()
+    if dist.get_backend(group) == "nccl":
+        own = own.cuda()
+    parts = [torch.empty_like(own) for _ in range(size)]
+    dist.all_gather(parts, own, group)
+    return parts
+
+
 @dataclass(frozen=True)
 class Cut:
     """How the ranks of a `group` hold a parameter of this shape: equal parts along `dim`; None: each has all of it."""
@@ -94,12 +107,7 @@ class Cut:
         return whole if self.dim is None else whole.chunk(self.size, self.dim)[self.index]
 
     def _gathered(self, part: Tensor) -> list[Tensor]:
-        own = part.detach().contiguous()
-        if dist.get_backend(self.group) == "nccl":
-            own = own.cuda()  # state that waits in CPU memory
-        parts = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(parts, own, self.group)
-        return parts
+        return parts_of_ranks(part, self.size, self.group)
 
     # --- files: elements of the flattened parameter, whose parts by rows follow each other, those by columns alternate
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 from agentrl.learner.average import Average
 from agentrl.learner.shards import AVERAGE, StateFiles, write
@@ -71,3 +72,23 @@ def test_a_saved_average_goes_on_exactly_on_any_number_of_ranks(tmp_path: Path, 
 
 def whole(averages: list[Average]) -> Tensor:
     return torch.cat([shard.of(shard.tensor) for average in averages for shard in average.shards()])
+
+
+def test_means_that_wait_in_cpu_memory_are_gathered_on_the_gpu(monkeypatch: pytest.MonkeyPatch):
+    """NCCL gathers no tensor in CPU memory. A copy stands for the one on the GPU."""
+    parameter, on_gpu = nn.Parameter(values()[1].clone()), list[Tensor]()
+    shards = [Average({"p": parameter}, 0.9, rank, 2) for rank in range(2)]
+
+    def cuda(tensor: Tensor) -> Tensor:
+        on_gpu.append(tensor.clone())
+        return on_gpu[-1]
+
+    def all_gather(parts: list[Tensor], own: Tensor, group: object) -> None:
+        assert own is on_gpu[-1]
+        for part, average in zip(parts, shards, strict=True):
+            part.copy_(next(iter(average._means.values())))
+
+    monkeypatch.setattr(dist, "get_backend", lambda group: "nccl")
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    monkeypatch.setattr(Tensor, "cuda", cuda)
+    torch.testing.assert_close(shards[0].full(parameter), parameter.detach())
