@@ -95,13 +95,17 @@ class Engines:
             self._run(self._replace(engine_id, why))
 
     async def sleep(self, deadline_s: float) -> None:
-        """Free the GPUs for the learner that shares them, once no engine is starting. One that fails is replaced."""
+        """Free the GPUs for the learner that shares them, once no engine is starting and all that were lost have ended.
+
+        One that fails is replaced.
+        """
         try:
             await asyncio.wait_for(self._turn.acquire(), self._section.start_timeout_s)
         except TimeoutError:
             raise RunError("an engine that is being replaced does not start; the learner waits for its GPU") from None
         self._is_learners_turn = True
         await self._each("sleep", deadline_s)
+        await asyncio.gather(*(self._end(self._engines[engine_id]) for engine_id in self._down))
 
     async def wake(self, deadline_s: float) -> None:
         """Take memory for weights back; weights must be published before anything is sampled."""

@@ -21,6 +21,8 @@ from agentrl.types import StepReport, Version
 from agentrl.weights.staging import StagedBucket
 
 NOTICE_S = 75.0  # the peers of a rank notice its end at once, Ray that of its machine after about a minute
+ENGINES_SHARE = 0.75
+"""Of the deadline of a send: engines that do not answer are found before the ranks that wait for them seem silent."""
 
 
 class Ranks:
@@ -140,8 +142,8 @@ class Learners:
             yield bucket
 
     async def send(self, version: Version, engines: Sequence[Engine], deadline_s: float) -> None:
-        """Send the weights to paused engines (RemoteEngine), from GPU to GPU."""
-        await self.policy.all("send", version, list(engines), deadline_s, deadline_s=deadline_s)
+        """Send the weights to paused engines (RemoteEngine), from GPU to GPU. Raises WeightsError if they fail."""
+        await self.policy.all("send", version, list(engines), deadline_s * ENGINES_SHARE, deadline_s=deadline_s)
 
     async def logprobs(self, ids: tuple[int, ...], deadline_s: float) -> tuple[float, ...]:
         """Return the logprobs of ids[1:] under the present weights."""
@@ -191,17 +193,20 @@ async def _together(calls: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
-    """Return the results. Raises the error of a rank that died rather than that of a rank that lost its peer.
+    """Return the results. Raises the error of a rank that died, else the first, but for one that does not answer.
 
-    Of ranks that do not answer all but one may wait for that one: the error names them all.
+    A rank that lost its peer fails too, and one that waits for a peer is silent. Of ranks that do not answer all but
+    one may wait for that one: the error names them all.
     """
     await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
     errors = _errors(calls)
     if errors and not any(isinstance(error, LearnerDiedError) for error in errors):
         await asyncio.wait(calls, timeout=NOTICE_S)
-        errors = _errors(calls)
+        errors += [error for error in _errors(calls) if error not in errors]
     if errors:
-        first = min(errors, key=lambda error: not isinstance(error, LearnerDiedError))
+        first = min(
+            errors, key=lambda error: (not isinstance(error, LearnerDiedError), isinstance(error, _SilentError))
+        )
         silent = [error for error in errors if isinstance(error, _SilentError)]
         raise _all_silent(silent) if first in silent[:1] and len(silent) > 1 else first
     return [call.result() for call in calls]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,16 +36,27 @@ class Progress:
     state: dict[str, float] = field(default_factory=dict)
 
 
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Raise RunError, which names the file, if it cannot be written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {file}: {why}. Make room, then continue with `agentrl resume`") from error
+
+
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, model: Path) -> None:
     """Write the folder `model`: `tensors`, with configuration and tokenizer of the model in `source`."""
-    model.mkdir()
-    for path in source.iterdir():
-        if path.is_file() and is_copied(path):
-            shutil.copyfile(path, model / path.name)
-    config = json.loads((model / "config.json").read_text())
-    config.pop("torch_dtype", None)
-    config["dtype"] = str(dtype).removeprefix("torch.")
-    (model / "config.json").write_text(json.dumps(config, indent=2))
+    with writing(model):
+        model.mkdir()
+        for path in source.iterdir():
+            if path.is_file() and is_copied(path):
+                shutil.copyfile(path, model / path.name)
+        config = json.loads((model / "config.json").read_text())
+        config.pop("torch_dtype", None)
+        config["dtype"] = str(dtype).removeprefix("torch.")
+        (model / "config.json").write_text(json.dumps(config, indent=2))
     _write_weights(tensors, model, (model / "config.json").stat().st_mode)
 
 
@@ -53,7 +66,8 @@ def _write_weights(tensors: Iterable[tuple[str, Tensor]], model: Path, mode: int
     total = 0
     on_cpu = ((name, tensor.contiguous().cpu()) for name, tensor in tensors)  # engines may use the GPU meanwhile
     for number, (shard, _) in enumerate(tensor_groups(on_cpu, SHARD_BYTES)):
-        save_file(dict(shard), model / f"{number}", {"format": "pt"})
+        with writing(model / f"{number}"):
+            save_file(dict(shard), model / f"{number}", {"format": "pt"})
         # safetensors makes files that only the owner can read. Give this one the mode of any other new file.
         (model / f"{number}").chmod(mode)
         place |= dict.fromkeys((name for name, _ in shard), number)
@@ -101,9 +115,11 @@ def partial(folder: Path) -> Path:
 def commit(folder: Path, progress: Progress) -> None:
     """Add the progress to the partial checkpoint, sync it to disk and rename it to `folder`, which is replaced."""
     complete = partial(folder)
-    (complete / PROGRESS).write_text(json.dumps(asdict(progress)))
+    with writing(complete / PROGRESS):
+        (complete / PROGRESS).write_text(json.dumps(asdict(progress)))
     for path in (*complete.rglob("*"), complete):
-        _sync(path)
+        with writing(path):
+            _sync(path)
     if folder.exists():
         shutil.rmtree(folder)
     complete.rename(folder)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from agentrl.config.schema import LoraSection
 from agentrl.config.validate import check_targets, is_named
 from agentrl.errors import ConfigError
+from agentrl.learner.checkpoint import writing
 from agentrl.learner.quantization import plain_state
 
 Full = Callable[[Tensor], Tensor]
@@ -112,5 +113,6 @@ def write_adapter(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]],
     """Write the adapters as peft and vLLM read them; `base` is the folder of the frozen model."""
     config = model.peft_config[NAME]
     config.base_model_name_or_path, config.inference_mode = str(base), True
-    config.save_pretrained(str(folder))
-    save_file({name: tensor.contiguous() for name, tensor in tensors}, folder / WEIGHTS, metadata={"format": "pt"})
+    with writing(folder):
+        config.save_pretrained(str(folder))
+        save_file({name: tensor.contiguous() for name, tensor in tensors}, folder / WEIGHTS, metadata={"format": "pt"})

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agentrl.learner.checkpoint import unreadable
+from agentrl.learner.checkpoint import unreadable, writing
 from agentrl.learner.model import PackedModel
 from agentrl.learner.tensor_parallel import cut_of
 
@@ -36,7 +36,8 @@ def save(reference: PackedModel, folder: Path, *, is_first: bool) -> None:
         if is_first:
             whole[name] = gathered.cpu().contiguous()
     if is_first:
-        save_file(whole, folder / FILE)
+        with writing(folder / FILE):
+            save_file(whole, folder / FILE)
 
 
 def load(reference: PackedModel, folder: Path) -> None:

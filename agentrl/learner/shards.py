@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from agentrl.errors import LearnerError
-from agentrl.learner.checkpoint import CRITIC, SHARD_BYTES, STATE
+from agentrl.learner.checkpoint import CRITIC, SHARD_BYTES, STATE, writing
 from agentrl.learner.tensor_parallel import Cut
 from agentrl.weights.staging import NamedTensor, tensor_groups
 
@@ -84,11 +84,13 @@ def write(named: Iterable[NamedTensor], folder: Path, rank: int, save: str = "")
 
     `save` is the same for the files that belong together. At most SHARD_BYTES are in CPU memory at once.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({}, _file(folder, rank, 0), {SAVE: save})
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({}, _file(folder, rank, 0), {SAVE: save})
     for number, (group, _) in enumerate(tensor_groups(named, SHARD_BYTES)):
         tensors = {name: tensor.to("cpu", copy=True) for name, tensor in group if tensor.numel()}
-        save_file(tensors, _file(folder, rank, number), {SAVE: save})
+        with writing(file := _file(folder, rank, number)):
+            save_file(tensors, file, {SAVE: save})
 
 
 def refuse_incomplete(folder: Path, learner_ranks: int, critic_ranks: int) -> None:

@@ -73,11 +73,18 @@ def write_environments(checkpoint: Path, run: RunFolder) -> None:
         write_atomic(checkpoint / ENVIRONMENTS, msgspec.json.format(msgspec.json.encode(manifest.envs)) + b"\n")
 
 
-def prune(checkpoints: Path, keep: int, spared: Collection[int] = ()) -> list[OSError]:
-    """Remove all checkpoints but the `keep` newest and those of the steps `spared`.
+def discard_partial(checkpoints: Path) -> None:
+    """Remove what saves that failed or were killed have left, which may fill the disk."""
+    for path in checkpoints.glob("step-*.partial"):
+        shutil.rmtree(path, ignore_errors=True)
 
-    Returns an error for each that cannot be removed.
+
+def prune(checkpoints: Path, keep: int, spared: Collection[int] = ()) -> list[OSError]:
+    """Remove all checkpoints but the `keep` newest and those of the steps `spared`, and those that are not whole.
+
+    Returns an error for each that cannot be removed. No checkpoint is being written meanwhile.
     """
+    discard_partial(checkpoints)
     failures = []
     for step in steps_in(checkpoints)[:-keep]:
         if step in spared:

@@ -19,7 +19,7 @@ from agentrl.metrics.step import EvaluationRecord
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.packaging.added import with_interpreters
 from agentrl.planning.fit import fitted_run
-from agentrl.records.checkpoints import of_newest, steps_in
+from agentrl.records.checkpoints import discard_partial, of_newest, steps_in
 from agentrl.records.folder import RunFolder, check_out, existing_run, run_lock, taken, unwritable
 from agentrl.records.jsonl import write_atomic
 from agentrl.training.inputs import RunInputs, anchored, check_resumable, check_unfinished
@@ -56,6 +56,7 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
         from agentrl.training import loop
 
         write_atomic(folder.config, to_toml(config).encode())
+        discard_partial(folder.checkpoints)
         last = max(steps_in(folder.checkpoints), default=0)
         run_until_stopped(loop.run_training(config, inputs, folder, timer, resumed_at=last))
     return folder

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import DeadlineError, WeightsError, catch
+from agentrl.errors import AgentRLError, DeadlineError, WeightsError, catch
 from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.staging import spec_of
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 
 Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
+EngineCall = Callable[[int, Engine, float], Coroutine[Any, Any, None]]
+"""A call of an engine, by its index, within so many seconds."""
 
 
 class SyncClient:
@@ -36,32 +39,37 @@ class SyncClient:
 
     The first failure is kept in `error`, not raised, and the engines are asked nothing more: vLLM's sender goes on
     through the collectives in which the other ranks of the learner wait for it. `abort` is called, because a sender
-    that waits for engines in a broadcast would wait for ever.
+    that waits for engines in a broadcast would wait for ever. All calls of an update share a deadline, since `begin`.
     """
 
     def __init__(
         self, engines: Sequence[Engine], loop: asyncio.AbstractEventLoop, deadline_s: float, workers_per_engine: int = 1
     ) -> None:
-        self._engines, self._loop, self.deadline_s = engines, loop, deadline_s
+        self._engines, self._loop = engines, loop
         self._workers_per_engine = workers_per_engine
+        self.begin(deadline_s)
         self.abort: Callable[[], None] = lambda: None
         self.manifest: Callable[[], WeightManifest] | None = None
         self.error: BaseException | None = None
+
+    def begin(self, deadline_s: float) -> None:
+        """Begin an update that must end in so many seconds."""
+        self._deadline_s, self._ends_at = deadline_s, time.monotonic() + deadline_s
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
         self._all(
             "connecting to the sender",
-            lambda index, engine: engine.init_transfer(self._info(init_info, index), self.deadline_s),
+            lambda index, engine, left_s: engine.init_transfer(self._info(init_info, index), left_s),
         )
 
     def start_weight_update(self) -> None:
         """Begin an update on every engine."""
-        self._all("starting an update", lambda _, engine: engine.start_update(self.deadline_s))
+        self._all("starting an update", lambda _, engine, left_s: engine.start_update(left_s))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Let every engine receive the weights that are being sent."""
-        self._all("receiving weights", lambda _, engine: engine.load(update_info, self.deadline_s))
+        self._all("receiving weights", lambda _, engine, left_s: engine.load(update_info, left_s))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """End the update on every engine, under the version of the manifest."""
@@ -70,29 +78,30 @@ class SyncClient:
                 f"no manifest for the update {weight_version or ''}: set SyncClient.manifest before sending"
             )
         manifest = self.manifest()
-        self._all("finishing an update", lambda _, engine: engine.finish_update(manifest, self.deadline_s))
+        self._all("finishing an update", lambda _, engine, left_s: engine.finish_update(manifest, left_s))
 
     def _info(self, info: dict[str, Any], index: int) -> dict[str, Any]:
         if "rank_offset" not in info:
             return info
         return info | {"rank_offset": info["rank_offset"] + index * self._workers_per_engine}
 
-    def _all(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> None:
+    def _all(self, what: str, call: EngineCall) -> None:
         if self.error is None:
             self.error = self._outcome(what, call)
         if self.error is not None:
             self.abort()
 
-    def _outcome(self, what: str, call: Callable[[int, Engine], Coroutine[Any, Any, None]]) -> BaseException | None:
-        late = DeadlineError(f"{what}: {len(self._engines)} engines did not answer in {self.deadline_s:g} s")
+    def _outcome(self, what: str, call: EngineCall) -> BaseException | None:
+        late = DeadlineError(f"{what}: {len(self._engines)} engines did not answer in {self._deadline_s:g} s")
+        left_s = max(0.0, self._ends_at - time.monotonic())
 
         async def together() -> None:
-            async with asyncio.timeout(self.deadline_s):
-                await asyncio.gather(*(call(index, engine) for index, engine in enumerate(self._engines)))
+            async with asyncio.timeout(left_s):
+                await asyncio.gather(*(call(index, engine, left_s) for index, engine in enumerate(self._engines)))
 
         answers = asyncio.run_coroutine_threadsafe(together(), self._loop)
         try:
-            error = answers.exception(self.deadline_s + GRACE_S)
+            error = answers.exception(left_s + GRACE_S)
         except TimeoutError:  # the loop itself is blocked
             answers.cancel()
             return late
@@ -104,12 +113,13 @@ class Source:
     """vLLM's `WeightSource`: the learner's weights by checkpoint names, gathered once, one at a time.
 
     `shapes` yields the same without data. After `begin` one iteration goes over the weights, and records what the
-    engines verify.
+    engines verify. `error` is what the learner's own part of it raised.
     """
 
     weights: Weights
     shapes: Weights
     sent: list[TensorSpec] = field(default_factory=list)
+    error: BaseException | None = None
     _rest: Iterator[tuple[str, torch.Tensor]] = field(default=iter(()), init=False)
 
     def metadata(self) -> list[ParamMeta]:
@@ -120,12 +130,20 @@ class Source:
 
     def begin(self) -> None:
         """Begin a pass over the weights; nothing is gathered yet."""
-        self.sent, self._rest = [], iter(self.weights())
+        self.sent, self.error, self._rest = [], None, self._gathered()
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in self._rest:
             self.sent.append(spec_of(name, tensor))
             yield name, tensor
+
+    def _gathered(self) -> Iterator[tuple[str, torch.Tensor]]:
+        weights = iter(self.weights())
+        while (one := catch(next, weights, None)).value is not None:
+            yield one.value
+        if one.error is not None:
+            self.error = one.error
+            raise one.error
 
     def drain(self) -> None:
         """Gather the rest of a pass that was given up: the other ranks of the learner gather all tensors."""
@@ -170,20 +188,22 @@ class GpuSender:
     def send(self, version: Version, engines: Sequence[Engine], receivers: Sequence[object], deadline_s: float) -> None:
         """Update every engine, from start_update to finish_update; collective over the ranks of the learner.
 
-        `receivers` identify the processes of the engines.
+        `receivers` identify the processes of the engines. Raises WeightsError for what failed between the sender and
+        the engines, and what the learner's own weights raised, after which its ranks cannot go on together.
         """
         if receivers != self._receivers:
             self.close()
             self._client, self._receivers = self._new_client(engines, deadline_s), receivers
         assert self._client is not None
         client = self._client
-        client.manifest, client.deadline_s = partial(self._source.manifest, version), deadline_s
+        client.manifest = partial(self._source.manifest, version)
+        client.begin(deadline_s)
         self._source.begin()
         sent = catch(self._transfer, client, len(engines))
         if (error := client.error or sent.error) is not None:
             self.close()
             self._source.drain()
-            raise error
+            raise self._source.error or WeightsError(_said(error)) from error
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
@@ -230,3 +250,7 @@ class GpuSender:
         group = getattr(self._engine, "model_update_group", None)
         if group is not None:
             group.destroy()  # ncclCommAbort, which ends what the communicator is doing
+
+
+def _said(error: BaseException) -> str:
+    return str(error) if isinstance(error, AgentRLError) else f"{type(error).__name__}: {error}"

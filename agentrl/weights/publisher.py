@@ -10,11 +10,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, DeadlineError, LearnerError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.delivery import Delivery
-from agentrl.weights.transfer import Transfer, TransferError
+from agentrl.weights.transfer import PATIENCE, Transfer, TransferError, of_engine
 
 T = TypeVar("T")
 Refill = Callable[[Engine], Awaitable[None]]
@@ -158,11 +158,18 @@ class Publisher:
 
     async def _publish(self, engines: Sequence[Engine], version: Version) -> list[PublishTimings | AgentRLError]:
         """Return for each engine how long it took, or why it does not serve `version`."""
-        if not engines:
-            return []
         began = time.monotonic()
+        failed = await self._transfer.prepare(engines, self._deadline_s * PATIENCE)
+        ready = [engine for index, engine in enumerate(engines) if index not in failed]
+        outcomes = iter(await self._delivered(ready, version, began) if ready else ())
+        return [failed.get(index) or next(outcomes) for index in range(len(engines))]
+
+    async def _delivered(
+        self, engines: Sequence[Engine], version: Version, began: float
+    ) -> list[PublishTimings | AgentRLError]:
+        left_s = self._deadline_s - (time.monotonic() - began)
         try:
-            async with self._transfer.opened(engines, version, self._deadline_s) as delivery:
+            async with self._transfer.opened(engines, version, left_s) as delivery:
                 sent_s = time.monotonic() - began
                 scoring = asyncio.create_task(self._scored(delivery))
                 try:
@@ -174,7 +181,7 @@ class Publisher:
                 finally:
                     scoring.cancel()
                     await asyncio.gather(scoring, return_exceptions=True)
-            return [_checked(outcome) for outcome in outcomes]
+            return [one if isinstance(one, PublishTimings) else of_engine(one) for one in outcomes]
         except TransferError as error:
             return [error for _ in engines]
 
@@ -220,13 +227,6 @@ class Publisher:
             await watch.lap("load_s", partial(engine.load, bucket))
             bucket = await watch.wait("stage_s", delivery.next(reader))
         await watch.lap("verify_s", partial(engine.finish_update, delivery.manifest))
-
-
-def _checked(outcome: PublishTimings | BaseException) -> PublishTimings | AgentRLError:
-    """Raise what is no fault of an engine: that of the learner, a bug or a cancellation."""
-    if isinstance(outcome, PublishTimings | AgentRLError) and not isinstance(outcome, LearnerError):
-        return outcome
-    raise outcome
 
 
 def _slowest(timings: Sequence[PublishTimings]) -> PublishTimings:

@@ -8,21 +8,31 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, LearnerDiedError, WeightsError
+from agentrl.errors import AgentRLError, LearnerError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.delivery import Delivery, Staged
 from agentrl.weights.staging import StagedBucket
 
 PATIENCE = 0.25
-"""The share of a publication's deadline for which the other engines wait for one that loads a bucket."""
+"""The share of a publication's deadline for which the other engines wait for one that pauses or loads a bucket."""
 
 
 class TransferError(WeightsError):
     """A transfer to all engines failed as a whole: none of them can go on."""
 
 
+def of_engine(failure: BaseException) -> AgentRLError:
+    """Return the failure of an engine; raise what is none: that of the learner, a bug or a cancellation."""
+    if isinstance(failure, AgentRLError) and not isinstance(failure, LearnerError):
+        return failure
+    raise failure
+
+
 class Transfer(Protocol):
     """How weights travel from the learner to the engines."""
+
+    async def prepare(self, engines: Sequence[Engine], deadline_s: float, /) -> dict[int, AgentRLError]:
+        """Do with every engine what the transfer needs before it; returns the failures by the engine's index."""
 
     def opened(
         self, engines: Sequence[Engine], version: Version, deadline_s: float
@@ -53,6 +63,10 @@ class StagedTransfer:
     ) -> None:
         self._buckets, self._relay = buckets, relay
 
+    async def prepare(self, _engines: Sequence[Engine], _deadline_s: float, /) -> dict[int, AgentRLError]:
+        """Do nothing: an engine is paused when its first bucket is there."""
+        return {}
+
     @asynccontextmanager
     async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[Delivery]:
         """Stage the weights. Raises what staging raises, when the block has ended."""
@@ -77,20 +91,20 @@ class CollectiveTransfer:
     def __init__(self, send: Callable[[Version, Sequence[Engine], float], Awaitable[None]]) -> None:
         self._send = send
 
+    async def prepare(self, engines: Sequence[Engine], deadline_s: float, /) -> dict[int, AgentRLError]:
+        """Pause every engine."""
+        outcomes = await asyncio.gather(*(engine.pause(deadline_s) for engine in engines), return_exceptions=True)
+        failures = {index: outcome for index, outcome in enumerate(outcomes) if isinstance(outcome, BaseException)}
+        return {index: of_engine(failure) for index, failure in failures.items()}
+
     @asynccontextmanager
     async def opened(self, engines: Sequence[Engine], version: Version, deadline_s: float) -> AsyncIterator[None]:
-        """Pause every engine and send. Raises TransferError: a broken collective leaves no engine whole.
+        """Send. Raises TransferError for what is no fault of the learner: a broken collective leaves no engine whole.
 
-        Raises LearnerDiedError if a rank of the learner is gone.
+        Ranks of the learner that fail, or do not answer, cannot go on together: what they raise ends the run.
         """
         try:
-            async with asyncio.timeout(deadline_s):
-                await asyncio.gather(*(engine.pause(deadline_s) for engine in engines))
-                await self._send(version, engines, deadline_s)
-        except LearnerDiedError:
-            raise
-        except AgentRLError as error:
+            await self._send(version, engines, deadline_s)
+        except WeightsError as error:
             raise TransferError(str(error)) from error
-        except TimeoutError:
-            raise TransferError(f"sending version {version} took longer than {deadline_s:g} s") from None
         yield

@@ -63,8 +63,8 @@ def test_engines_hold_what_two_ranks_send_and_a_failure_or_a_deadline_leaves_no_
         if not fault:
             assert (of_sender.said, of_sender.differing) == ("", [])
             assert of_sender.received == [of_sender.declared] * (engines * workers)
-    assert sender[2].said == "EngineDiedError: its process died while it received weights"
-    assert sender[4].said == f"DeadlineError: receiving weights: {engines} engines did not answer in 2 s"
+    assert sender[2].said == "WeightsError: its process died while it received weights"
+    assert sender[4].said == f"WeightsError: receiving weights: {engines} engines did not answer in 2 s"
     for calls in sender[1].calls:
         others = [call for call in calls if call != "load"]
         assert others == ["init_transfer", *["start_update", "finish_update"] * 2]
@@ -72,5 +72,5 @@ def test_engines_hold_what_two_ranks_send_and_a_failure_or_a_deadline_leaves_no_
     if placement == "colocate":
         assert sender[0].mapped == ["GPU-0", "GPU-1"], "each worker maps the memory of the rank on its own GPU"
         assert sender[5].said == (
-            "ValueError: IPC handle not found for GPU UUID GPU-2. Available UUIDs: ['GPU-0', 'GPU-1']"
+            "WeightsError: ValueError: IPC handle not found for GPU UUID GPU-2. Available UUIDs: ['GPU-0', 'GPU-1']"
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 import torch
 
-from agentrl.errors import DeadlineError, EngineDiedError, WeightsError
+from agentrl.errors import WeightsError
 from agentrl.types import Version
 from agentrl.weights import collective
 from agentrl.weights.collective import GpuSender, Route, Source
@@ -149,7 +149,7 @@ def test_an_engine_that_dies_in_mid_broadcast_frees_the_sender_and_the_other_ran
     sender, other = learner.sender("nccl", 0), learner.sender("nccl", 1)
     thread = threading.Thread(target=send, args=(other, Version(0, 0), team))
     thread.start()
-    with pytest.raises(EngineDiedError, match="its process died while it received weights"):
+    with pytest.raises(WeightsError, match="its process died while it received weights"):
         send(sender, Version(0, 0), team)
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the other rank waits in a gather"
@@ -163,7 +163,7 @@ def test_an_engine_that_answers_no_call_ends_the_send_of_every_rank_by_the_deadl
     sender, other = learner.sender("nccl", 0), learner.sender("nccl", 1)
     thread = threading.Thread(target=send, args=(other, Version(0, 0), team, 0.5))
     thread.start()
-    with pytest.raises(DeadlineError, match=r"2 engines did not answer in 0\.5 s"):
+    with pytest.raises(WeightsError, match=r"2 engines did not answer in 0\.5 s"):
         send(sender, Version(0, 0), team, 0.5)
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the other rank waits in a gather"
@@ -174,7 +174,7 @@ def test_a_blocked_event_loop_ends_the_send_too(gpus: Gpus, monkeypatch: pytest.
     learner, team = Learner(), engines("nccl")
     team[1].hangs_in, team[1].blocks = "start_update", threading.Event()
     try:
-        with pytest.raises(DeadlineError, match=r"starting an update: 2 engines did not answer in 0\.5 s"):
+        with pytest.raises(WeightsError, match=r"starting an update: 2 engines did not answer in 0\.5 s"):
             send(learner.sender("nccl"), Version(0, 0), team, 0.5)
     finally:
         team[1].blocks.set()
@@ -184,7 +184,7 @@ def test_after_a_failed_send_a_new_group_is_made_and_the_old_communicators_are_r
     learner, team = Learner(), engines("nccl")
     team[1].dies_at = 1
     sender = learner.sender("nccl")
-    with pytest.raises(EngineDiedError):
+    with pytest.raises(WeightsError):
         send(sender, Version(0, 0), team)
     again = [WorkerEngine("nccl", shapes()) for _ in range(2)]
     send(sender, Version(0, 1), again)
@@ -194,6 +194,20 @@ def test_after_a_failed_send_a_new_group_is_made_and_the_old_communicators_are_r
     first, second = again[0].communicators
     assert (first.is_destroyed, second.is_destroyed) == (True, False), "a worker that joins again leaves the old group"
     sender.close()
+
+
+@pytest.mark.parametrize("backend", ["nccl", "ipc"])
+def test_what_the_learner_s_own_weights_raise_is_not_blamed_on_the_engines(gpus: Gpus, backend: str) -> None:
+    learner, team = Learner(), engines(backend, 1)
+    weights = learner.weights
+
+    def out_of_memory() -> Iterator[tuple[str, torch.Tensor]]:
+        yield from islice(weights(), 4)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    learner.weights = out_of_memory  # type: ignore[method-assign]
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        send(learner.sender(backend), Version(0, 0), team)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "ipc"])
@@ -207,7 +221,7 @@ def test_a_tensor_that_changes_on_the_way_is_named(gpus: Gpus, backend: str) -> 
 def test_weights_that_are_not_what_was_declared_are_named_before_they_are_sent(gpus: Gpus) -> None:
     learner, team = Learner(), engines("nccl", 1)
     learner.values["layers.0.a"] = torch.randn(7)
-    with pytest.raises(ValueError, match=r"disagrees with iteration at index 1: declared 'layers.0.a'"):
+    with pytest.raises(WeightsError, match=r"ValueError: .*disagrees with iteration at index 1: declared 'layers.0.a'"):
         send(learner.sender("nccl"), Version(0, 0), team)
     [group] = gpus.groups
     assert group.is_broken.is_set(), "engines wait for the rest until the sender leaves the group"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.errors import AgentRLError, EngineRefusedError, RunError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, EngineRefusedError, RunError, WeightsError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
 from agentrl.rollout.slots import Slots
@@ -300,6 +301,32 @@ async def test_an_engine_that_dies_when_the_turn_changes_is_replaced_and_the_run
         await shared.engines.wake(1.0)
     assert [what.partition(":")[0] for what, _ in await shared.events(2)] == ["lost", "restarted"]
     assert not shared.stop.is_called
+
+
+async def test_the_learners_turn_begins_when_an_engine_that_cannot_sleep_has_ended(
+    shared: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hanging engine holds its share of the GPU until it is killed."""
+    await shared.engines.wake(1.0)
+    lost, close, ends = shared.engines.current[0].actor, ScriptedEngine.close, asyncio.Event()
+
+    async def hangs(engine: ScriptedEngine, deadline_s: float) -> None:
+        raise DeadlineError("sleep took longer than 1 s")
+
+    async def late(engine: ScriptedEngine) -> None:
+        await ends.wait()
+        await close(engine)
+
+    monkeypatch.setattr(lost.object, "sleep", partial(hangs, lost.object))  # type: ignore[attr-defined]
+    monkeypatch.setattr(lost.object, "close", partial(late, lost.object))  # type: ignore[attr-defined]
+    turn = asyncio.create_task(shared.engines.sleep(1.0))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    began_early = turn.done()
+    ends.set()
+    await asyncio.wait_for(turn, 5.0)
+    assert not began_early
+    assert lost.is_killed  # type: ignore[attr-defined]
 
 
 async def test_no_engine_starts_while_it_is_the_learners_turn(shared: Run) -> None:

@@ -13,7 +13,7 @@ from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners, with_critic
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
-from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
+from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, RunError
 from agentrl.types import SampleId, StepReport
 from tests.unit.cluster.test_scorer_process import ModelProcesses
 
@@ -32,6 +32,7 @@ class Rank:
     def __init__(self, name: str, number: int, calls: list[tuple[str, str]], *, dies: bool = False) -> None:
         self.name, self.number, self.calls, self.dies = name, number, calls, dies
         self.late = ""
+        self.fails: Exception | None = None
 
     def _note(self, method: str) -> None:
         self.calls.append((self.name, method))
@@ -48,6 +49,8 @@ class Rank:
 
     def save(self, folder: Path, state: dict[str, float]) -> None:
         self._note("save")
+        if self.fails:
+            raise self.fails
         if self.late:
             raise DeadlineError(self.late)
 
@@ -125,6 +128,17 @@ async def test_all_ranks_that_do_not_answer_are_named_with_their_hosts(silent: l
         told = "rank 0, rank 1 on b: save took longer than 15 s: none of them answers. Ranks wait for each other"
         assert str(raised.value).startswith(told)
         assert str(raised.value).endswith("The run can be resumed.")
+
+
+async def test_the_error_of_a_rank_is_raised_rather_than_the_silence_of_those_that_wait_for_it() -> None:
+    processes = ModelProcesses()
+    policy = [ActorSpec(f"rank {n}", Rank, (f"rank {n}", 1, [])) for n in range(2)]
+    learners = Learners(cast(Cluster, processes), policy, DEADLINE_S)
+    await learners.start()
+    waiting, full = (processes.spawned[n].object for n in range(2))
+    waiting.late, full.fails = "rank 0: save took longer than 15 s", RunError("cannot write step: No space left")
+    with pytest.raises(RunError, match="No space left"):
+        await learners.save(Path("step"), {}, DEADLINE_S)
 
 
 def test_reports_with_a_separate_critic_are_those_of_ranks_that_hold_both() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from agentrl.errors import RunError
 from agentrl.learner import checkpoint
 from agentrl.learner.checkpoint import MODEL, write_model
 from agentrl.learner.shards import StateFiles, write
+from agentrl.records.checkpoints import prune
 from tests.tiny import tiny_model
 
 
@@ -103,3 +105,25 @@ def test_a_checkpoint_gets_its_name_once_all_of_it_is_on_disk(tmp_path: Path, mo
     whole = (partial, partial / MODEL, partial / MODEL / "weights", partial / checkpoint.PROGRESS)
     assert sorted(synced[:-1]) == sorted((path, False) for path in whole)
     assert synced[-1] == (tmp_path, True), "and then its name"
+
+
+def test_a_full_disk_is_said_of_the_file_and_what_a_save_leaves_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "step-000001"
+    partial = checkpoint.partial(folder)
+    partial.mkdir()
+    (partial / checkpoint.PROGRESS).symlink_to("/dev/full")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+    try:
+        with pytest.raises(
+            RunError, match=r"^cannot write .*00000\.safetensors: .*too large.*\. Make room, then continue"
+        ):
+            write([("a/parameter/0", torch.zeros(4096))], partial, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    with pytest.raises(RunError, match=r"^cannot write .*progress\.json: No space left on device\. Make room"):
+        checkpoint.commit(folder, checkpoint.Progress(1, {}))
+    (tmp_path / "step-000002").mkdir()
+    (tmp_path / "mine.partial").touch()
+    assert prune(tmp_path, 1) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.partial", "step-000002"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentrl.errors import EngineDiedError, LearnerError, WeightsError
+from agentrl.errors import AgentRLError, EngineDiedError, LearnerError, WeightsError
 from agentrl.types import Version
 from agentrl.weights.canary import LogprobCanary
 from agentrl.weights.publisher import Publisher
@@ -211,17 +211,43 @@ async def test_a_collective_send_updates_all_engines_or_none(learner: Learner) -
     async def fail(*_: object) -> None:
         raise WeightsError("the collective broke")
 
-    async def hang(*_: object) -> None:
-        await asyncio.Event().wait()
-
     fleet = await publish(send)
     assert [engine.calls for engine in fleet.engines.values()] == [["pause", "resume", "score"]] * 2
     fleet = await publish(fail)
     assert fleet.replaced == dict.fromkeys((0, 1), "the collective broke")
     assert fleet.incidents == ["the collective broke"], "one cause is one incident"
     assert fleet.engines[0].calls == ["pause"]
-    fleet = await publish(hang, 0.02)
-    assert fleet.replaced == dict.fromkeys((0, 1), "sending version 0.1 took longer than 0.02 s")
+
+
+@pytest.mark.parametrize("error", [LearnerError("rank 1 failed in send"), AgentRLError("rank 1: send raised KeyError")])
+async def test_what_fails_in_the_learner_during_a_collective_send_is_blamed_on_no_engine(error: AgentRLError) -> None:
+    """Its ranks are no longer in the same collective: the next send would hang, or mix tensors up."""
+    fleet = Fleet(Recording(), Recording())
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error), match="rank 1"):
+        await Publisher(fleet, CollectiveTransfer(fail), 10.0).publish(VERSION)
+    assert fleet.replaced == {}
+
+
+async def test_an_engine_that_cannot_pause_leaves_a_collective_send_to_the_others() -> None:
+    sent: list[Any] = []
+
+    class Gone(Recording):
+        async def pause(self, deadline_s: float) -> None:
+            assert deadline_s == 2.5, "the others wait for it for a quarter of the deadline"
+            raise EngineDiedError("engine 1: its process died")
+
+    async def send(version: Version, engines: Sequence[Any], deadline_s: float) -> None:
+        sent.extend(engines)
+
+    fleet = Fleet(Recording(), Gone(), Recording())
+    await Publisher(fleet, CollectiveTransfer(send), 10.0).publish(VERSION)
+    assert sent == [fleet.engines[0], fleet.engines[2]]
+    assert fleet.replaced == {1: "engine 1: its process died"}
+    assert fleet.engines[2].calls == ["pause", "resume"]
 
 
 async def test_a_collective_send_and_what_follows_share_one_deadline() -> None:
