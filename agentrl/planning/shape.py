@@ -32,7 +32,8 @@ class ModelShape:
     `parameters` counts every tensor once, `matrices` those of its blocks that are factors of matrix products, `active`
     the parameters that one token goes through (without an expert that it is not sent to). `inner` is the width of the
     MLP that a token sees: that of its experts together. `largest` is the size of the largest tensor, `context` the
-    longest sequence, 0 if the model does not say.
+    longest sequence, 0 if the model does not say. `latent` is the width of the vector that multi-head latent attention
+    caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class ModelShape:
     heads: int
     kv_heads: int
     head_size: int
+    latent: int
     context: int
     is_tied: bool
     is_gated: bool
@@ -70,8 +72,8 @@ class ModelShape:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer."""
-        return 2 * self.layers * self.keys * BFLOAT16
+        """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer, or their latent vector."""
+        return self.layers * (self.latent or 2 * self.keys) * BFLOAT16
 
     def frozen_bytes(self, width: int) -> int:
         """Return the bytes of a model that is not trained: linear layers in a compute type of `width`, else float32."""

@@ -58,6 +58,29 @@ def test_tensor_parallel_splits_weights_and_heads_of_keys() -> None:
     assert sixteen.kv_bytes * 8 == one.kv_bytes  # 8 heads of keys: on 16 GPUs each has one
 
 
+@pytest.mark.parametrize(("name", "elements"), [("DeepSeek-V2", 34_560), ("DeepSeek-V3", 35_136)])
+def test_latent_attention_caches_one_vector_for_all_heads_on_every_gpu_of_a_layer(name: str, elements: int) -> None:
+    """DeepSeek-AI 2024, DeepSeek-V2, section 2.1.4: (512 + 64) elements of a token in each layer."""
+    one, eight = served(name), served(name, tensor_parallel=8)
+    assert one.kv_bytes == eight.kv_bytes == 2 * elements == shape(name).kv_bytes
+    halved = served(name, pipeline_parallel=2, tensor_parallel=8)
+    assert halved.kv_bytes == 2 * 576 * -(-shape(name).layers // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [("Falcon-7B", 2 * 32 * 64), ("Falcon-40B", 2 * 60 * 8 * 64), ("StarCoder", 2 * 40 * 128)],
+)
+def test_heads_that_share_keys_cache_them_once(name: str, elements: int) -> None:
+    """Shazeer 2019, multi-query attention: one head of keys for all heads of queries; Falcon-40B has 8."""
+    assert shape(name).kv_bytes == served(name).kv_bytes == 2 * elements
+
+
+def test_latent_attention_whose_heads_an_engine_expands_caches_them_all() -> None:
+    """vLLM's model of MiniCPM3: 40 heads of 64 + 32 elements."""
+    assert shape("MiniCPM3-4B").kv_bytes == 2 * 2 * 62 * 40 * 96
+
+
 def test_the_cache_fills_the_engine_s_share_and_holds_at_least_one_sequence() -> None:
     engine = served("Qwen2.5-7B")
     assert total(awake(engine, GPU)) == share(engine, GPU) == int(0.9 * GPU)
