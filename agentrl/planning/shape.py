@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from agentrl.config.validate import is_named
 
@@ -21,8 +22,14 @@ class Linear:
 
     def parameters(self, rank: int, names: Sequence[str]) -> int:
         """Return the parameters of adapters of a rank on the layers that these names name; on all without names."""
-        adapted = sum(not names or any(is_named(own, name) for name in names) for own in self.names)
+        adapted = _matches(self.names, tuple(names)) if names else len(self.names)
         return rank * (self.inputs + self.outputs) * adapted
+
+
+@cache
+def _matches(layers: tuple[str, ...], names: tuple[str, ...]) -> int:
+    """Return how many layers the names name; cached, because a search for settings asks for each of its plans."""
+    return sum(any(is_named(layer, name) for name in names) for layer in layers)
 
 
 @dataclass(frozen=True, slots=True)
