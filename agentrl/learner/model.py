@@ -20,6 +20,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentrl.algorithms.sample import plain_sequence
+from agentrl.config.models import check_attention
 from agentrl.errors import ConfigError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.attention.spans import Attention
@@ -120,6 +121,7 @@ def load_model(
     With `sharding`, or with several `sharers` of each matrix, all ranks load it together. Raises ConfigError if it
     cannot be read or trained.
     """
+    check_attention(folder)
     try:
         if sharding is not None:
             check_first_layers(AutoModelForCausalLM, folder, PackedModel)
@@ -213,7 +215,7 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
             model.set_attn_implementation("eager")  # sdpa ignores soft-capping
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
             model.set_attn_implementation(ATTENTION)
-    except (TypeError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, RuntimeError) as error:
         raise _unknown(model, folder, str(error)) from error
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())

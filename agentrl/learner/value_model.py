@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from agentrl.config.models import check_attention
 from agentrl.errors import ConfigError
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import LOADING, PackedModel, check_first_layers, check_packing, divided, prepare, quiet
@@ -54,6 +55,7 @@ def load_value_model(
     every first value is 0. With `sharding`, or with several `sharers` of each matrix, all ranks load it together.
     Raises ConfigError if it cannot be read or trained.
     """
+    check_attention(folder, "critic.model")
     _refuse_labels(folder)
     auto = AutoModelForSequenceClassification
     try:
