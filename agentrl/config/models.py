@@ -148,8 +148,8 @@ def check_attention(folder: Path, key: str = "model.name") -> None:
     if (kind := description(folder).get("model_type")) in OWN_ATTENTION:
         raise ConfigError(
             f"the model in {folder} ({kind}) has an architecture agentrl does not train yet: its attention cannot "
-            f"be exchanged, and packed sequences would see each other. Set {key} to another model, such as Llama 3, Qwen "
-            "or Mistral"
+            f"be exchanged, and packed sequences would see each other. Set {key} to another model, such as Llama 3, "
+            "Qwen or Mistral"
         )
 
 

@@ -77,11 +77,6 @@ class ModelShape:
         """Parameters of the embedding, and of the head."""
         return self.vocabulary * self.hidden
 
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer, or their latent vector."""
-        return self.layers * (self.latent or 2 * self.keys) * BFLOAT16
-
     def frozen_bytes(self, width: int) -> int:
         """Return the bytes of a model that is not trained: linear layers in a compute type of `width`, else float32."""
         linear = sum(layer.inputs * layer.outputs * len(layer.names) for layer in self.linears)
