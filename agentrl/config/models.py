@@ -133,6 +133,26 @@ def check_rotary(folder: Path, max_context: int) -> None:
             )
 
 
+# fmt: off
+OWN_ATTENTION = {
+    "big_bird", "bloom", "codegen", "cpmant", "falcon", "falcon_mamba", "gpt_neo", "gpt_neox_japanese", "gptj",
+    "llama4", "llama4_text", "mamba", "mamba2", "megatron-bert", "mpt", "mvp", "openai-gpt", "prophetnet",
+    "reformer", "rembert", "roformer", "rwkv", "trocr", "xglm", "xlm", "xlnet", "xlstm",
+}
+# fmt: on
+"""Types of models whose code mixes the tokens of a sequence in a way of its own, or in masks alone (Llama 4)."""
+
+
+def check_attention(folder: Path, key: str = "model.name") -> None:
+    """Raise ConfigError for a model whose attention the learner cannot replace with one for packed sequences."""
+    if (kind := description(folder).get("model_type")) in OWN_ATTENTION:
+        raise ConfigError(
+            f"the model in {folder} ({kind}) has an architecture agentrl does not train yet: its attention cannot "
+            f"be exchanged, and packed sequences would see each other. Set {key} to another model, such as Llama 3, "
+            "Qwen or Mistral"
+        )
+
+
 def tokenizer(folder: Path) -> Any:
     """Load the tokenizer of the model in `folder`: tokenizer.json alone, as the import of transformers takes seconds.
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentrl.algorithms.sample import plain_sequence
+from agentrl.config.models import check_attention
 from agentrl.errors import ConfigError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.attention.spans import Attention
@@ -32,6 +33,7 @@ from agentrl.types import SampleId
 
 ATTENTION = "agentrl_trees"
 FIRST_LAYERS = 2
+P = TypeVar("P", bound="PackedModel")
 LOADING: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": ATTENTION}
 
 
@@ -60,6 +62,9 @@ AttentionInterface.register(ATTENTION, attend)
 class PackedModel(nn.Module):
     """A model over micro-batches: loss or logprobs of the actions. `compute` is the type of its matrix products."""
 
+    auto: ClassVar[Any] = AutoModelForCausalLM
+    labels: ClassVar[dict[str, int]] = {}
+    role, key = "model", "model.name"
     ds_autotp_parsed = True  # `divided` applies AutoTP to models without an optimizer too: DeepSpeed need not
 
     def __init__(self, model: PreTrainedModel, compute: torch.dtype) -> None:
@@ -120,21 +125,38 @@ def load_model(
     With `sharding`, or with several `sharers` of each matrix, all ranks load it together. Raises ConfigError if it
     cannot be read or trained.
     """
+    packed, _ = load(
+        PackedModel, folder, compute, sharding, quantized_on, gradient_checkpointing=gradient_checkpointing
+    )
+    return divided(packed, sharers, folder)
+
+
+def load(
+    kind: type[P],
+    folder: Path,
+    compute: torch.dtype,
+    sharding: Sharding | None,
+    quantized_on: torch.device | None = None,
+    *,
+    gradient_checkpointing: bool,
+) -> tuple[P, set[str]]:
+    """Load a model and check its packing. Returns also the names of the tensors that its files do not have."""
+    check_attention(folder, kind.key)
     try:
         if sharding is not None:
-            check_first_layers(AutoModelForCausalLM, folder, PackedModel)
-        options = loading_options(quantized_on) if quantized_on else {}
+            check_first_layers(kind, folder)
+        options = {**LOADING, **kind.labels, **(loading_options(quantized_on) if quantized_on else {})}
         with sharding or nullcontext():
-            model = AutoModelForCausalLM.from_pretrained(folder, **LOADING, **options)
+            model, info = kind.auto.from_pretrained(folder, **options, output_loading_info=True)
     except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(f"no model can be loaded from {folder}: {error}") from error
+        raise ConfigError(f"no {kind.role} can be loaded from {folder}: {error}") from error
     prepare(model, gradient_checkpointing=gradient_checkpointing)
-    packed = PackedModel(model, compute)
+    packed = kind(model, compute)
     if sharding is None:
         check_packing(packed, folder)
     if quantized_on:
         set_compute(model, compute)
-    return divided(packed, sharers, folder)
+    return packed, info["missing_keys"]
 
 
 def prepare(model: PreTrainedModel, *, gradient_checkpointing: bool) -> None:
@@ -155,11 +177,11 @@ def set_modes(model: nn.Module) -> None:
         module.training = is_checkpointed or hasattr(getattr(module, "weight", None), "quant_state")
 
 
-def check_first_layers(auto: Any, folder: Path, kind: type[PackedModel], labels: int | None = None) -> None:
+def check_first_layers(kind: type[PackedModel], folder: Path) -> None:
     """Check the packing of the model's first layers, some of each kind, on rank 0: for one that no rank holds whole."""
     if dist.get_rank():
         return
-    config = AutoConfig.from_pretrained(folder, **({"num_labels": labels} if labels else {}))
+    config = AutoConfig.from_pretrained(folder, **kind.labels)
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None) or []
     layers = min(text.num_hidden_layers, max([FIRST_LAYERS, *(1 + kinds.index(each) for each in kinds)]))
@@ -167,7 +189,7 @@ def check_first_layers(auto: Any, folder: Path, kind: type[PackedModel], labels:
         text.layer_types = kinds[:layers]
     text.num_hidden_layers = layers
     with quiet():
-        model = auto.from_pretrained(folder, config=config, **LOADING)
+        model = kind.auto.from_pretrained(folder, config=config, **LOADING)
     prepare(model, gradient_checkpointing=False)
     check_packing(kind(model, torch.float32), folder)
 
@@ -213,7 +235,7 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
             model.set_attn_implementation("eager")  # sdpa ignores soft-capping
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
             model.set_attn_implementation(ATTENTION)
-    except (TypeError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, RuntimeError) as error:
         raise _unknown(model, folder, str(error)) from error
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
@@ -245,7 +267,7 @@ def _window(model: PreTrainedModel) -> int:
     return window if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]) else 0
 
 
-def divided(packed: PackedModel, sharers: int, folder: Path) -> PackedModel:
+def divided(packed: P, sharers: int, folder: Path) -> P:
     """Leave a rank its part of the model, in place. Raises ConfigError unless the ranks compute what the whole does."""
     if sharers > 1:
         whole = _hidden(packed)

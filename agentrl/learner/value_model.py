@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from agentrl.errors import ConfigError
 from agentrl.learner.micro_batch import MicroBatch
-from agentrl.learner.model import LOADING, PackedModel, check_first_layers, check_packing, divided, prepare, quiet
+from agentrl.learner.model import PackedModel, divided, load, quiet
 from agentrl.learner.sharding import Sharding
 
 HEAD = "score"
@@ -21,6 +21,10 @@ HEAD = "score"
 
 class ValueModel(PackedModel):
     """Values of the states before the actions, or their summed loss. The head computes in float32."""
+
+    auto = AutoModelForSequenceClassification
+    labels: ClassVar[dict[str, int]] = {"num_labels": 1}
+    role, key = "critic", "critic.model"
 
     @property
     def head_weight(self) -> nn.Parameter:
@@ -55,24 +59,13 @@ def load_value_model(
     Raises ConfigError if it cannot be read or trained.
     """
     _refuse_labels(folder)
-    auto = AutoModelForSequenceClassification
-    try:
-        if sharding is not None:
-            check_first_layers(auto, folder, ValueModel, labels=1)
-        with quiet(), sharding or nullcontext():
-            model, info = auto.from_pretrained(folder, num_labels=1, **LOADING, output_loading_info=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no critic can be made from {folder}: {error}") from error
-    prepare(model, gradient_checkpointing=gradient_checkpointing)
-    packed = ValueModel(model, compute)
-    if sharding is None:
-        check_packing(packed, folder)  # a head of 0 would show nothing
-    if any(name.startswith(HEAD) for name in info["missing_keys"]):
+    with quiet():
+        packed, missing = load(ValueModel, folder, compute, sharding, gradient_checkpointing=gradient_checkpointing)
+    if any(name.startswith(HEAD) for name in missing):  # after the check, in which a head of 0 would show nothing
         for values in (packed.head_weight, getattr(packed.head_weight, "ds_tensor", None)):
             if values is not None:
                 nn.init.zeros_(values)
-    divided(packed, sharers, folder)
-    return packed
+    return divided(packed, sharers, folder)
 
 
 def _refuse_labels(folder: Path) -> None:
@@ -80,7 +73,7 @@ def _refuse_labels(folder: Path) -> None:
     try:
         config = AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"no critic can be made from {folder}: {error}") from error
+        raise ConfigError(f"no critic can be loaded from {folder}: {error}") from error
     is_classifier = any("SequenceClassification" in name for name in config.architectures or [])
     if is_classifier and config.num_labels != 1:
         raise ConfigError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentrl.config.machine import GIB
 from agentrl.config.schema import EngineSection, LoraSection
 from agentrl.planning.need import Item, Need, Phase, total, used
-from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
+from agentrl.planning.shape import FLOAT32, ModelShape
 
 CONTEXT = int(0.75 * GIB)
 """A process's CUDA context, with the kernels of torch and the buffers of NCCL. Assumed."""
@@ -35,10 +35,13 @@ class ServedModel:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of a token in the KV cache of one GPU; heads of keys are copied where there are fewer than GPUs."""
-        shape = self.shape
-        whole = shape.kv_bytes * self.width // BFLOAT16
-        return whole * max(1, -(-shape.kv_heads // self.split)) // shape.kv_heads
+        """Bytes of a token in the KV cache of one GPU: of its layers, and of its heads of keys.
+
+        GPUs that share a layer have copies of a head if there are fewer heads than GPUs, and of a latent vector.
+        """
+        shape, section = self.shape, self.section
+        layers, heads = -(-shape.layers // section.pipeline_parallel), -(-shape.kv_heads // section.tensor_parallel)
+        return layers * (shape.latent or 2 * heads * shape.head_size) * self.width
 
 
 def fixed(engine: ServedModel) -> tuple[Item, ...]:

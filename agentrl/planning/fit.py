@@ -37,7 +37,7 @@ def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:
 
     Raises ConfigError if it cannot fit, or if the algorithm refuses the settings, with which no other would help.
     """
-    if plan.fit is Fit.FITS:
+    if plan.fits:
         return plan
     if plan.models.learns:
         configured_algorithm(plan.config)

@@ -24,8 +24,10 @@ from agentrl.planning.shape import Linear, ModelShape
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 3
+VERSION = 4
 """Of the files in the cache."""
+WHOLE_HEADS = {"minicpm3"}
+"""Kinds of models with latent attention of which vLLM caches the keys and values of all heads all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,9 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         inner=_inner(config, sent_to),
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
-        kv_heads=_number(config, "num_key_value_heads", default=config.num_attention_heads),
-        head_size=_number(config, "head_dim", default=config.hidden_size // config.num_attention_heads),
+        kv_heads=_kv_heads(config),
+        head_size=_number(config, "qk_head_dim", "head_dim", default=config.hidden_size // config.num_attention_heads),
+        latent=_latent(config),
         context=_number(config, "max_position_embeddings"),
         is_tied=head is embedding,
         is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
@@ -161,6 +164,19 @@ def _is_in_block(name: str) -> bool:
 def _number(config: Any, *names: str, default: int = 0) -> int:
     """Return the first of these entries of a config that has a number."""
     return next((value for name in names if (value := getattr(config, name, None))), default)
+
+
+def _kv_heads(config: Any) -> int:
+    """Return the heads of keys. Falcon's second architecture has groups of heads, whatever `multi_query` says."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    return _number(config, "num_kv_heads", "num_key_value_heads", default=config.num_attention_heads)
+
+
+def _latent(config: Any) -> int:
+    """Return the width of the compressed keys and values, with the part of the keys that is rotated (DeepSeek-V2)."""
+    rank = 0 if config.model_type in WHOLE_HEADS else _number(config, "kv_lora_rank")
+    return rank and rank + _number(config, "qk_rope_head_dim")
 
 
 def _experts(config: Any) -> tuple[int, int]:

@@ -16,10 +16,10 @@ from agentrl.planning.ranks import CriticRank, Rank, on_cpu, separate_scorers, w
 from agentrl.planning.shape import ModelShape
 
 
-def needs_of(config: Config, models: RunModels, hardware: Hardware) -> tuple[Need, ...]:
-    """Return the needs of a resolved configuration."""
+def needs_of(config: Config, models: RunModels, hardware: Hardware) -> Iterator[Need]:
+    """Yield the needs of a resolved configuration."""
     on = _on_gpus if config.device == "cuda" else _on_cpus
-    return tuple(on(config, models, hardware))
+    return on(config, models, hardware)
 
 
 def engine_of(config: Config, models: RunModels) -> ServedModel:

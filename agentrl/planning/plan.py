@@ -62,7 +62,12 @@ class Plan:
     @cached_property
     def needs(self) -> tuple[Need, ...]:
         """Memory by device and phase."""
-        return needs_of(self.config, self.models, self.hardware)
+        return tuple(needs_of(self.config, self.models, self.hardware))
+
+    @property
+    def fits(self) -> bool:
+        """Whether every need fits. Counts no further than to the first that does not."""
+        return all(need.fit is Fit.FITS for need in needs_of(self.config, self.models, self.hardware))
 
     @cached_property
     def seconds(self) -> tuple[Seconds, ...]:

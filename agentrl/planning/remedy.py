@@ -14,9 +14,9 @@ from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from agentrl.planning.hardware import Hardware
-from agentrl.planning.need import Fit
 from agentrl.planning.placement import for_algorithm
 from agentrl.planning.plan import Plan
+from agentrl.planning.ranks import width_of
 
 MOST_CHOSEN, MOST_CHANGES = 3, 4
 """Keys that are chosen, and flags that are proposed, at once."""
@@ -101,6 +101,8 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
 
 
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
+    if _exceeds_machine(plan):
+        return None
     levels = _levels(plan)
     for number in range(MOST_CHANGES + 1):
         found = list(_fitting(requested, machine, plan, levels, number))
@@ -108,6 +110,14 @@ def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Chang
             best = min(found, key=lambda remedy: remedy.plan.step_s)
             return replace(best, changes=(*first, *best.changes))
     return None
+
+
+def _exceeds_machine(plan: Plan) -> bool:
+    """Return whether the weights of an engine exceed a GPU on however many GPUs of one machine it has."""
+    config, engine = plan.config, plan.config.engine
+    split = max(engine.tensor_parallel, plan.hardware.gpus) * engine.pipeline_parallel
+    weights = width_of(config) * plan.models.policy.parameters // split
+    return config.device == "cuda" and weights > plan.hardware.gpu_bytes
 
 
 def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
@@ -131,7 +141,7 @@ def _fitting(
         for values in product(*(values for _, values in chosen)):
             changes = tuple(Change(key, value) for (key, _), value in zip(chosen, values, strict=True))
             tried = _tried(_changed(requested, changes), machine, plan)
-            if tried and tried.fit is Fit.FITS and _can_train(tried):
+            if tried and tried.fits and _can_train(tried):
                 yield Remedy(changes, tried)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from agentrl.config.validate import is_named
 
@@ -21,8 +22,14 @@ class Linear:
 
     def parameters(self, rank: int, names: Sequence[str]) -> int:
         """Return the parameters of adapters of a rank on the layers that these names name; on all without names."""
-        adapted = sum(not names or any(is_named(own, name) for name in names) for own in self.names)
+        adapted = _matches(self.names, tuple(names)) if names else len(self.names)
         return rank * (self.inputs + self.outputs) * adapted
+
+
+@cache
+def _matches(layers: tuple[str, ...], names: tuple[str, ...]) -> int:
+    """Return how many layers the names name; cached, because a search for settings asks for each of its plans."""
+    return sum(any(is_named(layer, name) for name in names) for layer in layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,8 @@ class ModelShape:
     `parameters` counts every tensor once, `matrices` those of its blocks that are factors of matrix products, `active`
     the parameters that one token goes through (without an expert that it is not sent to). `inner` is the width of the
     MLP that a token sees: that of its experts together. `largest` is the size of the largest tensor, `context` the
-    longest sequence, 0 if the model does not say.
+    longest sequence, 0 if the model does not say. `latent` is the width of the vector that multi-head latent attention
+    caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention.
     """
 
     kind: str
@@ -47,6 +55,7 @@ class ModelShape:
     heads: int
     kv_heads: int
     head_size: int
+    latent: int
     context: int
     is_tied: bool
     is_gated: bool
@@ -67,11 +76,6 @@ class ModelShape:
     def embedding(self) -> int:
         """Parameters of the embedding, and of the head."""
         return self.vocabulary * self.hidden
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache, in 16 bits: keys and values of every layer."""
-        return 2 * self.layers * self.keys * BFLOAT16
 
     def frozen_bytes(self, width: int) -> int:
         """Return the bytes of a model that is not trained: linear layers in a compute type of `width`, else float32."""

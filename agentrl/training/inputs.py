@@ -14,6 +14,7 @@ from agentrl.algorithms.own_loss import OwnLoss
 from agentrl.algorithms.rehearsal import rehearse
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.models import (
+    check_attention,
     check_context,
     check_rotary,
     config_json,
@@ -46,6 +47,8 @@ from agentrl.training.rollouts import check_curriculum
 from agentrl.types import HELD_OUT, TRAIN
 
 CHARACTERS_PER_TOKEN = 4
+KEYS = {"critic": "critic.model", "teacher": "algorithm.teacher"}
+"""Keys of the models beside the policy."""
 P = TypeVar("P", bound=PluginSection)
 
 
@@ -86,6 +89,7 @@ class RunInputs:
         _check_reward_models(config)
         check_context(model, config.model.max_context, "model.max_context")
         if algorithm:
+            check_attention(model)
             check_rotary(model, config.model.max_context)
             check_other_models(config, model)
         notes = [
@@ -159,7 +163,10 @@ def check_settings(config: Config) -> None:
             verdicts_of(keys)
     model = _described(config.model.name)
     check_context(model, config.model.max_context, "model.max_context")
+    check_attention(model)
     check_rotary(model, config.model.max_context)
+    for role, name in other_models(config).items():
+        check_attention(_described(name), KEYS[role])
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
     judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
     served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
@@ -231,6 +238,7 @@ def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
 def check_other_models(config: Config, model: Path) -> None:
     """Raise ConfigError if a critic or a teacher is missing, or reads other tokens than the policy."""
     for role, name in other_models(config).items():
+        check_attention(locate(name), KEYS[role])
         check_rotary(locate(name), config.model.max_context)
         if tokenizer(locate(name)).get_vocab() != tokenizer(model).get_vocab():
             raise ConfigError(

@@ -4,20 +4,26 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from inspect import getmodule, getsource
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
+import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 from transformers import (
+    FalconConfig,
+    Llama4TextConfig,
+    LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    MptConfig,
     PhimoeConfig,
     PhimoeForCausalLM,
     StableLmConfig,
@@ -25,9 +31,11 @@ from transformers import (
 )
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.sample import TrainSequence, plain_sequence
+from agentrl.config.models import OWN_ATTENTION
 from agentrl.errors import ConfigError, LearnerError
 from agentrl.learner import heads
 from agentrl.learner.attention import tiles
@@ -35,6 +43,7 @@ from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model, set_modes
+from agentrl.learner.value_model import load_value_model
 from agentrl.losses.terms import Meter, means
 from agentrl.types import SampleId
 from tests.tiny import tiny_gemma2, tiny_model
@@ -290,6 +299,35 @@ def test_an_architecture_whose_attention_is_not_exchangeable_is_refused_by_name(
     StableLmForCausalLM(StableLmConfig(**sizes, num_attention_heads=2, num_key_value_heads=2)).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"\(stablelm\) has an architecture agentrl does not train yet: .*attention"):
         load_model(tmp_path, torch.float32)
+
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+OWN = [
+    FalconConfig(**SIZES),
+    MptConfig(vocab_size=64, d_model=32, n_heads=2, n_layers=1, max_seq_len=64),
+    Llama4TextConfig(**SIZES, num_key_value_heads=2, head_dim=16, intermediate_size=32, intermediate_size_mlp=32),
+]
+
+
+@pytest.mark.parametrize("config", OWN, ids=lambda config: config.model_type)
+@pytest.mark.parametrize("load", [load_model, load_value_model])
+def test_an_attention_that_cannot_be_exchanged_is_refused_by_name(load: Any, config: Any, tmp_path: Path):
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=rf"\({config.model_type}\) has an architecture agentrl does not train yet"):
+        load(tmp_path, torch.float32)
+
+
+def test_all_architectures_of_transformers_with_an_attention_of_their_own_are_known():
+    kinds = [(kind, getattr(transformers, name)) for kind, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()]
+    fixed = {kind for kind, model in kinds if not model._supports_attention_backend}
+    own = {kind for kind, model in kinds if "ALL_ATTENTION_FUNCTIONS" not in getsource(getmodule(model))}
+    assert OWN_ATTENTION - {"llama4", "llama4_text"} == fixed & own
+
+
+def test_a_model_of_another_form_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(LlamaForCausalLM, "base_model_prefix", "language_model")
+    with pytest.raises(ConfigError, match=r"\(llama\) has an architecture agentrl does not train yet"):
+        load_model(folder, torch.float32)
 
 
 def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Path):

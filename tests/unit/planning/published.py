@@ -35,6 +35,17 @@ def sizes(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab
     }
 
 
+LATENT = {
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 163840,
+}
+FALCON = {"architectures": ["FalconForCausalLM"], "model_type": "falcon", "vocab_size": 65024, "alibi": False}
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {**QWEN, **sizes(896, 4864, 24, 14, 2, 151936), "tie_word_embeddings": True},
     "Qwen2.5-7B": {**QWEN, **sizes(3584, 18944, 28, 28, 4, 152064), "tie_word_embeddings": False},
@@ -73,6 +84,66 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "tie_word_embeddings": False,
         "max_position_embeddings": 40960,
+    },
+    "DeepSeek-V2": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        **sizes(5120, 12288, 60, 128, 128, 102400),
+        **LATENT,
+        "moe_intermediate_size": 1536,
+        "n_routed_experts": 160,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1,
+    },
+    "DeepSeek-V3": {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        **sizes(7168, 18432, 61, 128, 128, 129280),
+        **LATENT,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 3,
+    },
+    "MiniCPM3-4B": {
+        "architectures": ["MiniCPM3ForCausalLM"],
+        "model_type": "minicpm3",
+        **sizes(2560, 6400, 62, 40, 40, 73448),
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_rope_head_dim": 32,
+        "qk_nope_head_dim": 64,
+        "v_head_dim": 64,
+        "tie_word_embeddings": True,
+    },
+    "Falcon-7B": {
+        **FALCON,
+        "hidden_size": 4544,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 71,
+        "multi_query": True,
+    },
+    "Falcon-40B": {
+        **FALCON,
+        "hidden_size": 8192,
+        "num_hidden_layers": 60,
+        "num_attention_heads": 128,
+        "num_kv_heads": 8,
+        "new_decoder_architecture": True,
+        "multi_query": True,
+    },
+    "StarCoder": {
+        "architectures": ["GPTBigCodeForCausalLM"],
+        "model_type": "gpt_bigcode",
+        "n_embd": 6144,
+        "n_inner": 24576,
+        "n_layer": 40,
+        "n_head": 48,
+        "multi_query": True,
+        "vocab_size": 49152,
+        "n_positions": 8192,
     },
 }
 

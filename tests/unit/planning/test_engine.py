@@ -37,12 +37,12 @@ def named(engine: ServedModel, name: str) -> int:
 )
 def test_the_kv_cache_is_that_of_hugging_face_s_table(name: str, tokens: int, gigabytes: float) -> None:
     """huggingface.co/blog/llama31, "Inference Memory Requirements"; a GB there is 1024^3 bytes."""
-    assert shape(name).kv_bytes * tokens / GIB == pytest.approx(gigabytes, rel=0.03)
+    assert served(name).kv_bytes * tokens / GIB == pytest.approx(gigabytes, rel=0.03)
 
 
 def test_a_token_of_opt_13b_takes_800_kb() -> None:
     """Kwon et al. 2023, PagedAttention, section 3: 2 x 5120 x 40 x 2 bytes."""
-    assert shape("OPT-13B").kv_bytes == 800 * 1024
+    assert served("OPT-13B").kv_bytes == 800 * 1024
 
 
 @pytest.mark.parametrize(("name", "gigabytes"), [("Llama-3.1-8B", 16), ("Llama-3.1-70B", 140)])
@@ -56,6 +56,29 @@ def test_tensor_parallel_splits_weights_and_heads_of_keys() -> None:
     assert named(four, "weights") == named(one, "weights") // 4
     assert four.kv_bytes * 4 == one.kv_bytes
     assert sixteen.kv_bytes * 8 == one.kv_bytes  # 8 heads of keys: on 16 GPUs each has one
+
+
+@pytest.mark.parametrize(("name", "elements"), [("DeepSeek-V2", 34_560), ("DeepSeek-V3", 35_136)])
+def test_latent_attention_caches_one_vector_for_all_heads_on_every_gpu_of_a_layer(name: str, elements: int) -> None:
+    """DeepSeek-AI 2024, DeepSeek-V2, section 2.1.4: (512 + 64) elements of a token in each layer."""
+    one, eight = served(name), served(name, tensor_parallel=8)
+    assert one.kv_bytes == eight.kv_bytes == 2 * elements
+    halved = served(name, pipeline_parallel=2, tensor_parallel=8)
+    assert halved.kv_bytes == 2 * 576 * -(-shape(name).layers // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [("Falcon-7B", 2 * 32 * 64), ("Falcon-40B", 2 * 60 * 8 * 64), ("StarCoder", 2 * 40 * 128)],
+)
+def test_heads_that_share_keys_cache_them_once(name: str, elements: int) -> None:
+    """Shazeer 2019, multi-query attention: one head of keys for all heads of queries; Falcon-40B has 8."""
+    assert served(name).kv_bytes == 2 * elements
+
+
+def test_latent_attention_whose_heads_an_engine_expands_caches_them_all() -> None:
+    """vLLM's model of MiniCPM3: 40 heads of 64 + 32 elements."""
+    assert served("MiniCPM3-4B").kv_bytes == 2 * 2 * 62 * 40 * 96
 
 
 def test_the_cache_fills_the_engine_s_share_and_holds_at_least_one_sequence() -> None:

@@ -17,7 +17,8 @@ from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.errors import ConfigError
-from agentrl.planning import fit
+from agentrl.planning import fit, needs, remedy
+from agentrl.planning import shape as shape_module
 from agentrl.planning.fit import fitted_run
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.meta import ConfigReader
@@ -284,3 +285,31 @@ def test_the_plan_of_a_folder_is_read_from_it(tmp_path: Path, monkeypatch: pytes
     folder = folder_of("Qwen2.5-7B", tmp_path)
     with pytest.raises(ConfigError, match=r"learner \+ engine"):
         fitted_run(config(model=folder), gpus(1))
+
+
+def test_a_search_matches_names_of_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+
+    def is_named(name: str, layer: str) -> bool:
+        names.append(name)
+        return name.endswith(layer)
+
+    monkeypatch.setattr(shape_module, "is_named", is_named)
+    flags = {"lora__rank": 16, "lora__targets": "k_proj,v_proj", "learner__zero_stage": 0}
+    with pytest.raises(ConfigError, match="the device has"):
+        run(gpus(2), model="Llama-3.1-70B", **flags)
+    assert len(names) <= 2 * 7 * 80
+
+
+def test_a_setting_that_exceeds_one_device_is_not_counted_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[object] = []
+    monkeypatch.setattr(needs, "starting", lambda *arguments: counted.append(arguments))
+    exceeding = plan("Llama-3.1-70B", gpus(1))
+    assert not exceeding.fits
+    assert not counted
+
+
+def test_nothing_is_tried_for_a_model_that_no_engine_of_one_machine_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, requested = plan("Llama-3.1-70B", gpus(1)), config(model="Llama-3.1-70B")
+    monkeypatch.setattr(remedy, "resolve_run", lambda *_, **__: pytest.fail("it tries a setting"))
+    assert remedies(requested, gpus(1), whole) == ()

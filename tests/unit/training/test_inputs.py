@@ -35,7 +35,7 @@ from agentrl.records.folder import RunFolder, check_free, existing_run
 from agentrl.records.manifest import PluginSource, plugin_source
 from agentrl.reward_models import keys
 from agentrl.training import launch
-from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models
+from agentrl.training.inputs import RunInputs, algorithm_of, anchored, check_other_models, check_settings
 from tests.tiny import tiny_model
 
 MUON: dict[str, object] = {"optimizer": "muon"}
@@ -631,6 +631,30 @@ def test_a_policy_that_computes_otherwise_beside_longer_sequences_is_refused(tmp
     config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model), "max_context": 256}})
     with pytest.raises(ConfigError, match=r"model.max_context is 256, .* rotary embeddings of type dynamic"):
         RunInputs.of(config)
+
+
+@pytest.mark.parametrize("kind", ["falcon", "mpt", "llama4_text"])
+def test_a_policy_with_an_attention_of_its_own_is_refused_by_a_run_and_by_a_plan(kind: str, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    described = json.loads((model / "config.json").read_text()) | {"model_type": kind}
+    (model / "config.json").write_text(json.dumps(described))
+    config = Config.model_validate({"env": {"name": "guess"}, "model": {"name": str(model), "max_context": 256}})
+    refused = rf"\({kind}\) has an architecture agentrl does not train yet.* Set model.name to another model"
+    for check in (RunInputs.of, check_settings):
+        with pytest.raises(ConfigError, match=refused):
+            check(config)
+    RunInputs.of(config, "held_out")  # an evaluation trains nothing
+
+
+def test_a_teacher_with_an_attention_of_its_own_is_refused_by_its_key(tmp_path: Path) -> None:
+    model, teacher = tiny_model(tmp_path / "model"), tiny_model(tmp_path / "teacher")
+    described = json.loads((teacher / "config.json").read_text()) | {"model_type": "falcon"}
+    (teacher / "config.json").write_text(json.dumps(described))
+    algorithm = {"name": "distillation", "teacher": str(teacher)}
+    config = Config.model_validate({"algorithm": algorithm, "model": {"name": str(model), "max_context": 256}})
+    for check in (partial(check_other_models, model=model), check_settings):
+        with pytest.raises(ConfigError, match=r"\(falcon\) .* Set algorithm.teacher to another model"):
+            check(config)
 
 
 WORDS = (["--env", "guess", "--env.hgih", "3"], ["--env", "./none.py"], ["--env", "ges"], ["bare.py:Bare"])
