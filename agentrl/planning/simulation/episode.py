@@ -23,13 +23,15 @@ Spans = tuple[VersionSpan, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request to an engine: `context` tokens that it has not seen in this sequence, then `sampled` tokens."""
+    """One request to an engine: `context` tokens that it has not seen in this sequence, then `sampled` tokens.
+
+    `sequence`: the number of the episode's sequence that the turn begins or continues.
+    """
 
     number: int
     context: int
     sampled: int
-    is_first: bool
-    """Whether the turn begins a sequence, so that `context` is all that the engine reads."""
+    sequence: int = 0
     agent: str = ""
 
 
@@ -79,22 +81,22 @@ class Episode:
     def trajectory(self, request: EpisodeRequest, spans: Sequence[Spans], engine_s: float) -> Trajectory:
         """Return the trajectory of a simulated attempt; `spans` are the versions that sampled each turn."""
         total_s = self.worker_s + engine_s + self.env_s + self.score_s
-        sequences: list[list[Segment]] = []
+        sequences: dict[int, list[Segment]] = {}
         for turn, versions in zip(self.turns, spans, strict=True):
-            if turn.is_first or not sequences:
-                sequences.append([])
             ids, logprobs = _zeros(turn.sampled)
-            sequences[-1] += [
-                Segment(_zeros(turn.context)[0], False, turn=turn.number),
-                Segment(ids, True, logprobs, versions, turn.number, turn.agent),
-            ]
+            sequences.setdefault(turn.sequence, []).extend(
+                [
+                    Segment(_zeros(turn.context)[0], False, turn=turn.number),
+                    Segment(ids, True, logprobs, versions, turn.number, turn.agent),
+                ]
+            )
         return Trajectory(
             request.sample,
             request.attempt,
             request.split,
             request.task_index,
             str(request.task_index),
-            tuple(TokenSequence(tuple(segments)) for segments in sequences),
+            tuple(TokenSequence(tuple(segments)) for segments in sequences.values()),
             (),
             self.signals,
             self.stop_reason,
@@ -112,14 +114,14 @@ def _zeros(length: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[Turn]:
-    for sequence in trajectory.sequences:
-        context, is_first = 0, True
+    for number, sequence in enumerate(trajectory.sequences):
+        context = 0
         for segment in sequence.segments:
             if not segment.is_action:
                 context += len(segment.ids)
             elif segment.ids:
-                yield Turn(segment.turn, context, len(segment.ids), is_first, segment.agent)
-                context, is_first = 0, False
+                yield Turn(segment.turn, context, len(segment.ids), number, segment.agent)
+                context = 0
 
 
 @dataclass(frozen=True, slots=True)
