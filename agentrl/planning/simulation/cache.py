@@ -20,33 +20,38 @@ def block_of(config: Config) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What comes before a turn: so many tokens, of which the first `shared` are those of every member of a group.
+    """What comes before a turn: so many tokens, of which the first `shared` are those of another context too.
 
-    `sequence` names the episode's sequence that the turn continues.
+    `sequence` names the episode's sequence that the turn continues; `source` the group or sequence that it shares with.
     """
 
     length: int
     sequence: Hashable
-    group: Hashable = None
+    source: Hashable = None
     shared: int = 0
 
     def grown(self, tokens: int) -> Context:
         """Return the context after so many more tokens."""
-        return Context(self.length + tokens, self.sequence, self.group, self.shared)
+        return Context(self.length + tokens, self.sequence, self.source, self.shared)
 
 
 def contexts(episode: Episode, name: Hashable, group: Hashable) -> Iterator[Context]:
-    """Yield the context of each turn of an episode; the members of its group share the first one."""
+    """Yield the context of each turn of an episode.
+
+    The members of its group share the first one, and a later sequence the tokens that it has in common with an earlier.
+    """
     lengths: dict[int, int] = {}
     for turn in episode.turns:
         length = lengths.get(turn.sequence, 0) + turn.context
-        is_prompt = turn.sequence == episode.turns[0].sequence
-        yield Context(length, (name, turn.sequence), group, episode.turns[0].context if is_prompt else 0)
+        if turn.sequence == episode.turns[0].sequence:
+            yield Context(length, (name, turn.sequence), group, episode.turns[0].context)
+        else:
+            yield Context(length, (name, turn.sequence), (name, turn.origin), turn.inherited)
         lengths[turn.sequence] = length + turn.sampled
 
 
 class PrefixCache:
-    """What an engine holds of sequences and of the prompts that the members of a group share; nothing is evicted.
+    """What an engine holds of sequences, and of what they share; nothing is evicted.
 
     `block`: tokens of a block, of which only whole ones are shared; 0: it holds nothing.
     """
@@ -57,7 +62,7 @@ class PrefixCache:
 
     def read(self, context: Context) -> int:
         """Return how many tokens of a context have to be read, the last one among them; it is held from now on."""
-        held = max(self._held.get(context.sequence, 0), min(context.shared, self._held.get(context.group, 0)))
+        held = max(self._held.get(context.sequence, 0), min(context.shared, self._held.get(context.source, 0)))
         self.keep(context)
         return context.length - max(0, min(held, context.length - 1)) // max(1, self._block) * self._block
 
@@ -66,7 +71,7 @@ class PrefixCache:
         if self._block:
             self._held[context.sequence] = context.length + max(0, sampled - 1)
             if context.shared:
-                self._held[context.group] = context.shared
+                self._held[context.source] = max(context.shared, self._held.get(context.source, 0))
 
     def clear(self) -> None:
         """Hold nothing, as after a publication."""

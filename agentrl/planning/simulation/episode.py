@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ Spans = tuple[VersionSpan, ...]
 class Turn:
     """One request to an engine: `context` tokens that it has not seen in this sequence, then `sampled` tokens.
 
-    `sequence`: the number of the episode's sequence that the turn begins or continues.
+    `sequence`: the number of the episode's sequence that the turn begins or continues. Its first `inherited` tokens are
+    those of the sequence `origin`.
     """
 
     number: int
@@ -33,6 +35,8 @@ class Turn:
     sampled: int
     sequence: int = 0
     agent: str = ""
+    inherited: int = 0
+    origin: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,13 +119,26 @@ def _zeros(length: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 def _turns(trajectory: Trajectory) -> Iterator[Turn]:
     for number, sequence in enumerate(trajectory.sequences):
+        inherited, origin = _inherited(sequence, trajectory.sequences[:number])
         context = 0
         for segment in sequence.segments:
             if not segment.is_action:
                 context += len(segment.ids)
             elif segment.ids:
-                yield Turn(segment.turn, context, len(segment.ids), number, segment.agent)
+                yield Turn(segment.turn, context, len(segment.ids), number, segment.agent, inherited, origin)
                 context = 0
+
+
+def _inherited(sequence: TokenSequence, before: Sequence[TokenSequence]) -> tuple[int, int]:
+    """Return how many of its first tokens a sequence has in common with one before it, and the number of that one."""
+    if not before:
+        return 0, 0
+    prompt = [token for s in itertools.takewhile(lambda s: not s.is_action, sequence.segments) for token in s.ids]
+    shared = [
+        sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompt, other.ids, strict=False)))
+        for other in before
+    ]
+    return max(shared), shared.index(max(shared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def without_queue(turns: Sequence[SampledTurn], places: int) -> list[SampledTurn
 
 
 def without_pauses(turns: Sequence[SampledTurn], steps: Sequence[StepRecord]) -> tuple[list[SampledTurn], list[float]]:
-    """Return the turns on a clock that stands still during publications, and the times of these on it."""
+    """Return the turns on a clock that stops during publications, and the times of these on it."""
     pauses = [(step.at - step.seconds.publish, step.at) for step in steps if step.seconds.publish > 0]
     edges = [0.0, *itertools.chain.from_iterable(pauses)]
     paused = [0.0, *itertools.accumulate(s for begin, end in pauses for s in (0.0, end - begin))]
@@ -76,7 +76,7 @@ def without_pauses(turns: Sequence[SampledTurn], steps: Sequence[StepRecord]) ->
 
 
 class Timeline:
-    """The turns of one engine and the publications, on a clock that stands still during these.
+    """The turns of one engine and the publications, on a clock that stops during these.
 
     All requests in flight are sampled in step, so that until the next one ends, the engine takes the steps that it
     lacks. Whether it reads or samples at a given moment is not known, except that nothing remains to be read when a

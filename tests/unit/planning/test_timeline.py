@@ -49,7 +49,7 @@ def test_after_a_publication_the_contexts_in_flight_are_read_again() -> None:
     assert work(turn(0, 10, 10, 32), published=(5.0,)) == [(10, 10, 10, 32 + 32 + 5)]
 
 
-def test_the_clock_stands_still_during_publications() -> None:
+def test_the_clock_stops_during_publications() -> None:
     steps: Any = [SimpleNamespace(at=at, seconds=SimpleNamespace(publish=2.0)) for at in (10.0, 20.0)]
     [one, other, *rest], published = without_pauses([turn(1, 12, 5), turn(9, 21, 5), turn(18.5, 19.5, 1)], steps)
     assert (one.began, one.ended) == pytest.approx((1, 10))

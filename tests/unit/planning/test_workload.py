@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from agentrl.planning.simulation.cache import contexts
+from agentrl.planning.simulation.cache import PrefixCache, contexts
 from agentrl.planning.simulation.episode import Episode, LearnerTokens, learner_tokens
 from agentrl.planning.simulation.workload import RecordedGroup, Workload, is_unanimous, kept_unanimous
 from agentrl.types import (
@@ -154,9 +155,19 @@ def test_a_turn_continues_its_own_sequence_after_those_of_a_subagent() -> None:
     first, second, third, fourth = contexts(found, "episode", "group")
     assert [each.length for each in (first, second, third, fourth)] == [20, 30, 20 + 5 + 4, 30 + 7 + 3]
     assert (first.sequence, second.sequence) == (third.sequence, fourth.sequence)
-    assert [each.shared for each in (first, second, third, fourth)] == [20, 0, 20, 0]
     again = found.trajectory(request(0), [(V0,)] * 4, 1.0)
     assert [len(sequence.ids) for sequence in again.sequences] == [35, 42]
+
+
+def test_a_later_sequence_shares_the_tokens_that_it_has_in_common_with_an_earlier_one() -> None:
+    def sequence(turn: int, *prompt: int) -> TokenSequence:
+        return TokenSequence((Segment(prompt, False, turn=turn), Segment((9, 9), True, (-1.0, -1.0), turn=turn)))
+
+    system, plan, other = range(100, 132), range(200, 232), range(300, 332)
+    sequences = sequence(0, *system, *plan), sequence(1, *other), sequence(2, *system, *plan[:16], *other)
+    found = Episode.of(replace(real_trajectory(), sequences=sequences))
+    cache = PrefixCache(16)
+    assert [cache.read(each) for each in contexts(found, "episode", "group")] == [64, 32, 80 - 48]
 
 
 def test_the_prompt_of_a_group_goes_through_the_learner_once() -> None:
