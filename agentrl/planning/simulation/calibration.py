@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,15 +14,20 @@ from agentrl.algorithms.base import Algorithm
 from agentrl.algorithms.driver import has_signal
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import StepRecord
+from agentrl.planning.simulation.cache import block_of
 from agentrl.planning.simulation.engine import EngineRates
 from agentrl.planning.simulation.episode import LearnerTokens, learner_tokens
 from agentrl.planning.simulation.fitting import Array, fitted
 from agentrl.planning.simulation.recorded import RecordedRun, TimedAttempt
-from agentrl.planning.simulation.timeline import SampledTurn, Timeline, turns_of, without_queue
+from agentrl.planning.simulation.timeline import SampledTurn, Timeline, turns_of, without_pauses, without_queue
 from agentrl.planning.simulation.workload import RecordedGroup
 from agentrl.types import TRAIN, EpisodeRequest, EpisodeSettings, Group, Trajectory
 
 NO_SETTINGS = EpisodeSettings(1.0, 0, 0, 0.0, 0.0)
+ROUNDS = 12
+"""How often rates are fitted until the seconds of an episode are divided among its turns as they predict."""
+LEAST_S = 1e-3
+"""The fewest seconds of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,32 +146,51 @@ def learner_rates(tokens: Sequence[LearnerTokens], seconds: Sequence[float]) -> 
 
 
 def engine_rates(run: RecordedRun, steps: Sequence[StepRecord]) -> tuple[EngineRates, int]:
-    """Fit the seconds of turns to their tokens, and to those that the engine sampled and read meanwhile.
+    """Fit the seconds of turns to the steps of their engine meanwhile, and to the tokens that it sampled and read.
 
     If about as many requests are always in flight, their number is taken not to matter: the steps of small batches take
-    as long as it takes to read the weights.
+    as long as it takes to read the weights. The seconds of an episode's turns are recorded as their sum: each round
+    divides it by what the rates of the one before predict, the first one by sampled tokens.
 
     Returns the rates, and the largest number of requests in flight at once.
     """
-    engine, chosen = run.config.engine, {step.step for step in steps}
-    turns = without_queue(list(_turns(run)), engine.count * engine.max_num_seqs)
-    timeline = Timeline(turns, run.steps, prefix_caching=engine.prefix_caching)
-    causes: dict[TimedAttempt, Array] = collections.defaultdict(lambda: np.zeros(4))
-    for turn in turns:
-        if turn.attempt.ended_in in chosen:
-            shared = timeline.sampled(turn) / engine.count, timeline.read(turn) / engine.count
-            causes[turn.attempt] += (turn.sampled, *shared, turn.ended - turn.began - timeline.paused_s(turn))
-    table = np.array(list(causes.values()))
-    rates = fitted(table[:, :3], table[:, 3], (False, True, True), len(steps))
-    return EngineRates(*map(float, rates)), timeline.peak
+    chosen = {step.step for step in steps}
+    shares = {a: [turn.sampled * 1.0 for turn in a.episode.turns] for a in run.attempts if a.episode}
+    for _ in range(ROUNDS if any(len(each) > 1 for each in shares.values()) else 1):
+        timelines = _timelines(run, shares)
+        turns = [(turn, *timeline.work(turn)) for timeline in timelines for turn in timeline.turns]
+        rows: dict[TimedAttempt, Array] = collections.defaultdict(lambda: np.zeros(4))
+        for turn, seconds, work in turns:
+            if turn.attempt.ended_in in chosen:
+                rows[turn.attempt] += (*work, seconds)
+        table = np.array(list(rows.values()))
+        rates = fitted(table[:, :3], table[:, 3], (False, True, True), len(steps))
+        predicted = _predicted(turns, rates).items()
+        shares |= {attempt: seconds for attempt, seconds in predicted if len(seconds) == len(shares[attempt])}
+    return EngineRates(*map(float, rates)), sum(timeline.peak for timeline in timelines)
 
 
-def _turns(run: RecordedRun) -> Iterator[SampledTurn]:
-    """Yield the turns of every attempt; the members of a group go to the engines in turn."""
+def _timelines(run: RecordedRun, shares: Mapping[TimedAttempt, Sequence[float]]) -> list[Timeline]:
+    """Return the timeline of each engine; the members of a group go to the engines in turn."""
+    engine = run.config.engine
     seen: collections.Counter[int] = collections.Counter()
-    for attempt in sorted(run.attempts, key=lambda attempt: attempt.dispatched_at):
-        yield from turns_of(attempt, seen[attempt.sample.group] % run.config.engine.count)
+    turns: list[SampledTurn] = []
+    for attempt in sorted(shares, key=lambda attempt: attempt.dispatched_at):
+        turns += turns_of(attempt, seen[attempt.sample.group] % engine.count, shares[attempt])
         seen[attempt.sample.group] += 1
+    turns, published = without_pauses(without_queue(turns, engine.count * engine.max_num_seqs), run.steps)
+    return [
+        Timeline([turn for turn in turns if turn.engine == number], published, block_of(run.config))
+        for number in range(engine.count)
+    ]
+
+
+def _predicted(turns: Iterable[tuple[SampledTurn, float, Array]], rates: Array) -> dict[TimedAttempt, list[float]]:
+    """Return the seconds of each attempt's turns that these rates predict."""
+    found: dict[TimedAttempt, list[float]] = collections.defaultdict(list)
+    for turn, seconds, work in turns:
+        found[turn.attempt].append(max(LEAST_S, turn.ended - turn.began + float(work @ rates) - seconds))
+    return found
 
 
 def dispatch_s(run: RecordedRun, steps: Sequence[StepRecord]) -> float:

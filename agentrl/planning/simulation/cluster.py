@@ -26,6 +26,8 @@ class Speeds:
 
 GAIN = 1.5
 """How many times as fast an engine or a rank on a CPU is with twice the threads (docs/performance.md)."""
+MEASURED = 2
+"""The most threads for which that was measured. The same gain is assumed for each further doubling."""
 
 
 def speeds(recorded: Config, config: Config, cores: int) -> Speeds:

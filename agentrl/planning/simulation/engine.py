@@ -48,12 +48,12 @@ class SimulatedEngine:
     """Samples up to `max_num_seqs` requests at once; the others wait in the order in which they came.
 
     Progress is counted in steps, in each of which every request gets a token, so that an event is due only when a
-    request begins or ends. Prompts are read before the steps go on.
+    request begins or ends. Prompts are read before the steps go on. `block`: that of its PrefixCache.
     """
 
-    def __init__(self, rates: EngineRates, max_num_seqs: int, version: Version, *, prefix_caching: bool = True) -> None:
+    def __init__(self, rates: EngineRates, max_num_seqs: int, version: Version, block: int) -> None:
         self._rates, self._max_num_seqs = rates, max_num_seqs
-        self._cache = PrefixCache(is_enabled=prefix_caching)
+        self._cache = PrefixCache(block)
         self._loop = asyncio.get_running_loop()
         self._steps, self._reading_s, self._since = 0.0, 0.0, self._loop.time()
         self._running: list[Request] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,14 +24,19 @@ Spans = tuple[VersionSpan, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request to an engine: `context` tokens that it has not seen in this sequence, then `sampled` tokens."""
+    """One request to an engine: `context` tokens that it has not seen in this sequence, then `sampled` tokens.
+
+    `sequence`: the number of the episode's sequence that the turn begins or continues. Its first `inherited` tokens are
+    those of the sequence `origin`.
+    """
 
     number: int
     context: int
     sampled: int
-    is_first: bool
-    """Whether the turn begins a sequence, so that `context` is all that the engine reads."""
+    sequence: int = 0
     agent: str = ""
+    inherited: int = 0
+    origin: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,22 +85,22 @@ class Episode:
     def trajectory(self, request: EpisodeRequest, spans: Sequence[Spans], engine_s: float) -> Trajectory:
         """Return the trajectory of a simulated attempt; `spans` are the versions that sampled each turn."""
         total_s = self.worker_s + engine_s + self.env_s + self.score_s
-        sequences: list[list[Segment]] = []
+        sequences: dict[int, list[Segment]] = {}
         for turn, versions in zip(self.turns, spans, strict=True):
-            if turn.is_first or not sequences:
-                sequences.append([])
             ids, logprobs = _zeros(turn.sampled)
-            sequences[-1] += [
-                Segment(_zeros(turn.context)[0], False, turn=turn.number),
-                Segment(ids, True, logprobs, versions, turn.number, turn.agent),
-            ]
+            sequences.setdefault(turn.sequence, []).extend(
+                [
+                    Segment(_zeros(turn.context)[0], False, turn=turn.number),
+                    Segment(ids, True, logprobs, versions, turn.number, turn.agent),
+                ]
+            )
         return Trajectory(
             request.sample,
             request.attempt,
             request.split,
             request.task_index,
             str(request.task_index),
-            tuple(TokenSequence(tuple(segments)) for segments in sequences),
+            tuple(TokenSequence(tuple(segments)) for segments in sequences.values()),
             (),
             self.signals,
             self.stop_reason,
@@ -112,14 +118,27 @@ def _zeros(length: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[Turn]:
-    for sequence in trajectory.sequences:
-        context, is_first = 0, True
+    for number, sequence in enumerate(trajectory.sequences):
+        inherited, origin = _inherited(sequence, trajectory.sequences[:number])
+        context = 0
         for segment in sequence.segments:
             if not segment.is_action:
                 context += len(segment.ids)
             elif segment.ids:
-                yield Turn(segment.turn, context, len(segment.ids), is_first, segment.agent)
-                context, is_first = 0, False
+                yield Turn(segment.turn, context, len(segment.ids), number, segment.agent, inherited, origin)
+                context = 0
+
+
+def _inherited(sequence: TokenSequence, before: Sequence[TokenSequence]) -> tuple[int, int]:
+    """Return how many of its first tokens a sequence has in common with one before it, and the number of that one."""
+    if not before:
+        return 0, 0
+    prompt = [token for s in itertools.takewhile(lambda s: not s.is_action, sequence.segments) for token in s.ids]
+    shared = [
+        sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompt, other.ids, strict=False)))
+        for other in before
+    ]
+    return max(shared), shared.index(max(shared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from agentrl.config.validate import counted
 from agentrl.metrics.step import PhaseSeconds
 from agentrl.planning.simulation.calibration import Calibration, calibrate
 from agentrl.planning.simulation.changes import changed, cores_of
-from agentrl.planning.simulation.cluster import by_threads, speeds
+from agentrl.planning.simulation.cluster import MEASURED, by_threads, speeds
 from agentrl.planning.simulation.loop import Played, play
 from agentrl.planning.simulation.recorded import RecordedRun, read
 
@@ -179,6 +179,8 @@ def notes(calibration: Calibration, config: Config, played: Played) -> Iterator[
     ):
         if config.device == "cpu" and new != old:
             threads, speed = counted(new, "thread"), by_threads(new, old)
-            yield f"{name} has {threads}, not {old} as recorded, and is taken to be {speed:.2g} times as fast"
+            note = f"{name} has {threads}, not {old} as recorded, and is taken to be {speed:.2g} times as fast"
+            is_assumed = max(new, old) > MEASURED
+            yield f"{note}, an assumption: it was measured with up to {MEASURED} threads" if is_assumed else note
     if (config.engine.placement == "colocate") != (recorded.engine.placement == "colocate"):
         yield "how long engines and learner take to hand GPUs to each other was not recorded for this engine.placement"

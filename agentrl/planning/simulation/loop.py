@@ -14,6 +14,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.schema import Config
 from agentrl.metrics.step import PhaseSeconds
 from agentrl.metrics.timer import PhaseTimer
+from agentrl.planning.simulation.cache import block_of
 from agentrl.planning.simulation.calibration import Calibration
 from agentrl.planning.simulation.clock import run
 from agentrl.planning.simulation.cluster import SimulatedLearner, Speeds
@@ -83,10 +84,8 @@ class SimulatedRun:
         self._version, self._log = Version(0, 0), CountingLog()
         settings = settings_of(config, seed)
         rates = calibration.engine.scaled(speeds.engine)
-        places, caches = config.engine.max_num_seqs, config.engine.prefix_caching
-        self.engines = [
-            SimulatedEngine(rates, places, self._version, prefix_caching=caches) for _ in range(config.engine.count)
-        ]
+        places, block = config.engine.max_num_seqs, block_of(config)
+        self.engines = [SimulatedEngine(rates, places, self._version, block) for _ in range(config.engine.count)]
         self.workers = [SimulatedWorker(self.engines, calibration.dispatch_s) for _ in range(config.rollout.workers)]
         workload = Workload(calibration.groups, config.rollout.group_size, seed)
         limits = {env.label: config.rollout_of(env).concurrency for env in config.env}

@@ -1,9 +1,10 @@
-"""The timeline of a recorded run: how many tokens its engines sampled and read in any interval."""
+"""The timeline of a recorded engine: its steps, and the tokens that it sampled and read, between any two events."""
 
 from __future__ import annotations
 
-import collections
+import bisect
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,8 @@ from agentrl.planning.simulation.cache import Context, PrefixCache, contexts
 from agentrl.planning.simulation.recorded import TimedAttempt
 
 Array = NDArray[np.float64]
-BURST_S = 0.1
-"""Requests that come within this time are read together."""
+ENDED, PUBLISHED, BEGAN = range(3)
+"""Events, in the order of those at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,17 @@ class SampledTurn:
         return self.context.grown(round(self.sampled * min(1.0, max(0.0, share))))
 
 
-def turns_of(attempt: TimedAttempt, engine: int) -> Iterator[SampledTurn]:
-    """Yield the turns of an attempt, whose seconds in the engine are divided by tokens."""
+def turns_of(attempt: TimedAttempt, engine: int, shares: Sequence[float]) -> Iterator[SampledTurn]:
+    """Yield the turns of an attempt, among which its seconds in the engine are divided by `shares`."""
     episode = attempt.episode
-    if episode is None or not episode.sampled:
+    if episode is None or not episode.turns:
         return
     now = attempt.ended_at - episode.score_s - episode.env_s - episode.engine_s
+    second = episode.engine_s / sum(shares)
     named = contexts(episode, (attempt.sample, attempt.attempt), attempt.sample.group)
-    for turn, context in zip(episode.turns, named, strict=True):
+    for turn, context, share in zip(episode.turns, named, shares, strict=True):
         now += episode.pause_s
-        began, now = now, now + episode.engine_s * turn.sampled / episode.sampled
+        began, now = now, now + second * share
         yield SampledTurn(attempt, engine, began, now, turn.sampled, context)
 
 
@@ -60,74 +62,79 @@ def without_queue(turns: Sequence[SampledTurn], places: int) -> list[SampledTurn
     return found
 
 
+def without_pauses(turns: Sequence[SampledTurn], steps: Sequence[StepRecord]) -> tuple[list[SampledTurn], list[float]]:
+    """Return the turns on a clock that stops during publications, and the times of these on it."""
+    pauses = [(step.at - step.seconds.publish, step.at) for step in steps if step.seconds.publish > 0]
+    edges = [0.0, *itertools.chain.from_iterable(pauses)]
+    paused = [0.0, *itertools.accumulate(s for begin, end in pauses for s in (0.0, end - begin))]
+
+    def moved(time: float) -> float:
+        return time - float(np.interp(time, edges, paused))
+
+    found = [replace(turn, began=moved(turn.began), ended=moved(turn.ended)) for turn in turns]
+    return [turn for turn in found if turn.began < turn.ended], [moved(end) for _, end in pauses]
+
+
 class Timeline:
-    """All turns of a run and its publications. A turn samples its tokens at a constant rate."""
+    """The turns of one engine and the publications, on a clock that stops during these.
 
-    def __init__(self, turns: Sequence[SampledTurn], steps: Sequence[StepRecord], *, prefix_caching: bool) -> None:
-        began, ended = (np.array([getattr(turn, name) for turn in turns]) for name in ("began", "ended"))
-        self._times = np.unique(np.concatenate([began, ended]))
-        rates = np.array([turn.sampled for turn in turns]) / np.maximum(1e-6, ended - began)
-        self._sampled = self._integral(began, ended, rates)
-        self._requests = np.cumsum(self._changes(began, ended, np.ones(len(turns))))
-        self._pauses = [(step.at - step.seconds.publish, step.at) for step in steps if step.seconds.publish > 0]
-        reads = list(_reads(turns, [end for _, end in self._pauses], prefix_caching=prefix_caching))
-        self._reads = _Sums(np.array([at for at, _ in reads]), np.array([float(tokens) for _, tokens in reads]))
+    All requests in flight are sampled in step, so that until the next one ends, the engine takes the steps that it
+    lacks. Whether it reads or samples at a given moment is not known, except that nothing remains to be read when a
+    request ends.
+    """
 
-    def sampled(self, turn: SampledTurn) -> float:
-        """Return the tokens that all engines sampled during a turn."""
-        began, ended = np.interp([turn.began, turn.ended], self._times, self._sampled)
-        return float(ended - began)
+    def __init__(self, turns: Sequence[SampledTurn], published: Sequence[float], block: int) -> None:
+        self.turns, self._cache = turns, PrefixCache(block)
+        self._ends = np.array([turn.ended for turn in turns])
+        self._missing = np.array([float(turn.sampled) for turn in turns])
+        self._in_flight: list[int] = []
+        self._now, self._done = 0.0, np.zeros(3)
+        self._times, self._work, self._read_by = list[float](), list[Array](), list[float]()
+        self.peak = 0
+        began = ((turn.began, BEGAN, number) for number, turn in enumerate(turns))
+        ended = ((turn.ended, ENDED, number) for number, turn in enumerate(turns))
+        for at, kind, number in sorted([*began, *ended, *((at, PUBLISHED, 0) for at in published)]):
+            self._advance(at)
+            self._happen(kind, number)
 
-    def read(self, turn: SampledTurn) -> float:
-        """Return the tokens that all engines read during a turn, or just before it."""
-        return self._reads.between(turn.began - BURST_S, turn.ended)
+    def work(self, turn: SampledTurn) -> tuple[float, Array]:
+        """Return the seconds from the last moment before a turn at which nothing was being read, to its end.
 
-    def paused_s(self, turn: SampledTurn) -> float:
-        """Return the seconds of publications during a turn."""
-        return sum(max(0.0, min(turn.ended, end) - max(turn.began, begin)) for begin, end in self._pauses)
+        Also returns the engine's work in them: its steps, and the tokens that it sampled and read.
+        """
+        since = self._read_by[bisect.bisect_right(self._read_by, turn.began) - 1]
+        return turn.ended - since, self._before(turn.ended) - self._before(since)
 
-    @property
-    def peak(self) -> int:
-        """The largest number of requests in flight at once."""
-        return int(self._requests.max())
+    def _before(self, time: float) -> Array:
+        return self._work[bisect.bisect_left(self._times, time)]
 
-    def _changes(self, began: Array, ended: Array, rates: Array) -> Array:
-        changes = np.zeros(len(self._times))
-        np.add.at(changes, np.searchsorted(self._times, began), rates)
-        np.add.at(changes, np.searchsorted(self._times, ended), -rates)
-        return changes
+    def _advance(self, at: float) -> None:
+        """Sample until an event, whose time is `at`."""
+        if self._in_flight and at > self._now:
+            missing, ends = self._missing[self._in_flight], self._ends[self._in_flight]
+            first = int(ends.argmin())
+            steps = missing[first] * (at - self._now) / (ends[first] - self._now)
+            sampled = np.minimum(steps, missing)
+            self._missing[self._in_flight] -= sampled
+            self._done = self._done + np.array([steps, sampled.sum(), 0.0])
+        self._now = at
+        self._times.append(at)
+        self._work.append(self._done)
 
-    def _integral(self, began: Array, ended: Array, rates: Array) -> Array:
-        slopes = np.cumsum(self._changes(began, ended, rates))
-        return np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(self._times))])
+    def _happen(self, kind: int, number: int) -> None:
+        if kind == ENDED:
+            self._in_flight.remove(number)
+        if kind == ENDED or (kind == BEGAN and not self._in_flight):
+            self._read_by.append(self._now)
+        if kind == PUBLISHED:
+            self._cache.clear()
+            self._read(self._in_flight)
+        if kind == BEGAN:
+            self._in_flight.append(number)
+            self._read([number])
+            self.peak = max(self.peak, len(self._in_flight))
 
-
-def _reads(
-    turns: Sequence[SampledTurn], published: Sequence[float], *, prefix_caching: bool
-) -> Iterator[tuple[float, int]]:
-    """Yield when engines read tokens, and how many; after a publication they read the contexts in flight again."""
-    caches: dict[int, PrefixCache] = collections.defaultdict(lambda: PrefixCache(is_enabled=prefix_caching))
-    events = [*((turn.began, number) for number, turn in enumerate(turns)), *((at, -1) for at in published)]
-    in_flight: list[SampledTurn] = []
-    for at, number in sorted(events):
-        if number < 0:
-            caches.clear()
-            in_flight = [turn for turn in in_flight if turn.ended > at]
-        else:
-            in_flight.append(turns[number])
-        for turn in in_flight if number < 0 else in_flight[-1:]:
-            cache = caches[turn.engine]
-            yield at, cache.read(turn.context_at(at))
-            cache.keep(turn.context, turn.sampled)
-
-
-class _Sums:
-    """Sums of what happens at points in time."""
-
-    def __init__(self, times: Array, amounts: Array) -> None:
-        order = np.argsort(times)
-        self._times, self._before = times[order], np.concatenate([[0.0], np.cumsum(amounts[order])])
-
-    def between(self, begin: float, end: float) -> float:
-        first, last = np.searchsorted(self._times, [begin, end])
-        return float(self._before[last] - self._before[first])
+    def _read(self, numbers: Sequence[int]) -> None:
+        for turn in (self.turns[number] for number in numbers):
+            self._done = self._done + np.array([0.0, 0.0, self._cache.read(turn.context_at(self._now))])
+            self._cache.keep(turn.context, turn.sampled)

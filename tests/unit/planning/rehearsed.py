@@ -112,7 +112,7 @@ def _write_steps(folder: RunFolder, diary: Diary, played: Played) -> None:
         has_moved = step.seconds.publish > 0
         report = StepReport(0.0, 0.0, 0.0, 0, int(has_moved), (), step.seconds.learn)
         record = step_record(number, Version(0, number), batch, Learned((report,), 0), step.seconds)
-        metrics.step(replace(record, at=at))
+        metrics.step(replace(record, at=at - step.seconds.other))  # a run rests after it has recorded a step
     metrics.close()
 
 

@@ -69,6 +69,17 @@ def test_a_run_is_predicted_from_its_own_records(tmp_path: Path, layout: str) ->
     assert found.other_s == pytest.approx([0.01] * len(found.other_s))
 
 
+@pytest.mark.parametrize(("layout", "off"), [
+    ("synchronous", 0.01), ("stale", 0.01), ("two engines", 0.01), ("several turns", 0.15), ("stale turns", 0.15)
+])  # fmt: skip
+def test_steps_requests_and_prompts_each_get_their_own_seconds(tmp_path: Path, layout: str, off: float) -> None:
+    changes, turns = LAYOUTS[layout]
+    run = recorded(tmp_path, config(rollout__prompts=8, rollout__group_size=4, **changes), groups(turns))
+    found = calibrate(run, run.plain_steps).engine
+    assert (found.step_s, found.request_s) == pytest.approx((RATES.step_s, RATES.request_s), rel=off)
+    assert found.prefill_s == pytest.approx(RATES.prefill_s, rel=off)
+
+
 CHANGES = [
     {"rollout.group_size": 8},
     {"rollout.prompts": 4},

@@ -232,7 +232,18 @@ def test_loads_far_beyond_the_recorded_ones_are_noted() -> None:
     )
     [engine, learner] = forecast(calibrated, config(engine__threads=1, learner__threads=1)).notes
     assert engine == "an engine has 1 thread, not 2 as recorded, and is taken to be 0.67 times as fast"
-    assert learner.startswith("a learner rank has 1 thread")
+    assert learner == "a learner rank has 1 thread, not 2 as recorded, and is taken to be 0.67 times as fast"
+
+
+def test_the_gain_of_threads_beyond_those_measured_is_called_an_assumption() -> None:
+    calibrated = calibration([pair(10)], SHARED, LEARNER)
+    [note] = forecast(calibrated, config(engine__threads=8)).notes
+    assert note == (
+        "an engine has 8 threads, not 2 as recorded, and is taken to be 2.2 times as fast, an assumption: it was "
+        "measured with up to 2 threads"
+    )
+    many = calibration([pair(10)], SHARED, LEARNER, config(engine__threads=8))
+    assert "an assumption" in forecast(many, config()).notes[0]
 
 
 def test_a_handover_of_gpus_that_was_not_recorded_is_noted() -> None:

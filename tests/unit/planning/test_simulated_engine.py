@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from agentrl.planning.simulation.cache import Context, PrefixCache, contexts
+from agentrl.planning.simulation.cache import Context, PrefixCache, block_of, contexts
 from agentrl.planning.simulation.clock import run
 from agentrl.planning.simulation.engine import EngineRates, SimulatedEngine
 from agentrl.types import Version
-from tests.unit.planning.workshop import episode
+from tests.unit.planning.workshop import config, episode
 
 V0, V1, V2 = (Version(0, n) for n in range(3))
 STEP = EngineRates(step_s=1.0, request_s=0.0, prefill_s=0.0)
 SHARED = EngineRates(step_s=0.0, request_s=0.5, prefill_s=0.0)
+BLOCK = 16
 
 
 def after(length: int, prompt: str | None = None) -> Context:
@@ -29,7 +30,7 @@ def ends(
     """When each request ends: (when it comes, its context, its length, the name of its prompt)."""
 
     async def play() -> list[float]:
-        engine = SimulatedEngine(rates, places, V0, prefix_caching=caches)
+        engine = SimulatedEngine(rates, places, V0, BLOCK if caches else 0)
         loop = asyncio.get_running_loop()
 
         async def one(at: float, context: int, length: int, prompt: str | None) -> float:
@@ -75,7 +76,7 @@ def test_a_prompt_that_comes_later_stops_the_others_while_it_is_read() -> None:
 def test_a_shared_prompt_is_read_once_but_for_its_last_block() -> None:
     rates = EngineRates(step_s=0.0, request_s=0.0, prefill_s=1.0)
     for length, unread in ((100, 4), (96, 16), (0, 0)):  # the last token is always computed
-        cache = PrefixCache()
+        cache = PrefixCache(BLOCK)
         assert [cache.read(after(length, "a")) for _ in range(2)] == [length, unread]
     assert max(ends(rates, (0, 100, 1, "a"), (0, 100, 1, "a"), (0, 100, 1, "b"))) == pytest.approx(204)
     assert max(ends(rates, (0, 100, 1, "a"), (0, 100, 1, "a"), caches=False)) == pytest.approx(200)
@@ -85,7 +86,7 @@ def published(rates: EngineRates, at: float, pause_s: float, context: int, lengt
     """End of a request and the versions of its tokens, with a publication at some time."""
 
     async def play() -> tuple[float, list[object]]:
-        engine = SimulatedEngine(rates, 8, V0)
+        engine = SimulatedEngine(rates, 8, V0, BLOCK)
         request = asyncio.create_task(engine.generate(length, after(context, "a")))
         await asyncio.sleep(at)
         engine.pause()
@@ -114,7 +115,7 @@ def test_after_a_publication_the_context_in_flight_is_read_again() -> None:
 def test_after_a_publication_the_members_of_a_group_read_their_prompt_once() -> None:
     # 100 tokens and 4 for the prompt; after 5 sampled ones again 105 and, beyond six blocks, 9; then 5 more.
     async def play() -> float:
-        engine = SimulatedEngine(EngineRates(step_s=1.0, request_s=0.0, prefill_s=1.0), 8, V0)
+        engine = SimulatedEngine(EngineRates(step_s=1.0, request_s=0.0, prefill_s=1.0), 8, V0, BLOCK)
         members = [asyncio.create_task(engine.generate(10, after(100, "a"))) for _ in range(2)]
         await asyncio.sleep(104 + 5)
         engine.pause()
@@ -127,7 +128,7 @@ def test_after_a_publication_the_members_of_a_group_read_their_prompt_once() -> 
 
 def reads(*, publishes: bool, caches: bool = True) -> list[int]:
     """How many tokens two turns of an episode read: 40 and 20, after each of which 8 are sampled."""
-    cache, found = PrefixCache(is_enabled=caches), []
+    cache, found = PrefixCache(BLOCK if caches else 0), []
     for turn, context in zip((0, 1), contexts(episode([8, 8], [40, 20]), "episode", "group"), strict=True):
         if turn and publishes:
             cache.clear()
@@ -145,7 +146,7 @@ def test_a_later_turn_reads_what_is_new_and_after_a_publication_everything() -> 
 @pytest.mark.parametrize(("sampled", "unread"), [(8, 36), (9, 21), (1, 29)])
 def test_an_engine_reads_the_last_sampled_token_again(sampled: int, unread: int) -> None:
     async def play() -> float:
-        engine, first, name = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0), 40, object()
+        engine, first, name = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0, BLOCK), 40, object()
         await engine.generate(sampled, Context(first, name))
         began = asyncio.get_running_loop().time()
         await engine.generate(1, Context(first + sampled + 20, name))
@@ -155,20 +156,27 @@ def test_an_engine_reads_the_last_sampled_token_again(sampled: int, unread: int)
 
 
 def test_a_later_turn_shares_the_prompt_of_its_group() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(BLOCK)
     assert [cache.read(c) for n in (1, 2) for c in contexts(episode([8, 8], [40, 20]), n, "group")] == [40, 36, 8, 36]
 
 
 def test_a_rewritten_history_shares_nothing() -> None:
     [*turns] = episode([8, 8], [40, 20]).turns
-    rewritten = replace(episode(), turns=(turns[0], replace(turns[1], is_first=True)))
-    cache = PrefixCache()
+    rewritten = replace(episode(), turns=(turns[0], replace(turns[1], sequence=1)))
+    cache = PrefixCache(BLOCK)
     assert [cache.read(c) for n in (1, 2) for c in contexts(rewritten, n, "group")] == [40, 20, 8, 20]
+
+
+def test_blocks_are_those_of_vllm_on_the_device_unless_it_is_given_others() -> None:
+    on_cpu, given = config(), config(engine__vllm={"block_size": 32})
+    on_gpu = on_cpu.model_copy(update={"device": "cuda"})
+    assert [block_of(each) for each in (on_cpu, on_gpu, given)] == [128, 16, 32]
+    assert block_of(config(engine__prefix_caching=False)) == 0
 
 
 def test_a_request_that_comes_during_a_pause_begins_nothing() -> None:
     async def play() -> list[float]:
-        engine, loop = SimulatedEngine(STEP, 8, V0), asyncio.get_running_loop()
+        engine, loop = SimulatedEngine(STEP, 8, V0, BLOCK), asyncio.get_running_loop()
 
         async def one(at: float) -> float:
             await asyncio.sleep(at)
@@ -187,7 +195,7 @@ def test_a_request_that_comes_during_a_pause_begins_nothing() -> None:
 
 def test_two_publications_in_one_request_leave_three_versions() -> None:
     async def play() -> list[object]:
-        engine = SimulatedEngine(STEP, 8, V0)
+        engine = SimulatedEngine(STEP, 8, V0, BLOCK)
         request = asyncio.create_task(engine.generate(9, after(0, None)))
         for version in (V1, V2):
             await asyncio.sleep(3)
@@ -200,7 +208,7 @@ def test_two_publications_in_one_request_leave_three_versions() -> None:
 
 def test_a_request_after_a_publication_has_one_version_and_reads_its_prompt_again() -> None:
     async def play() -> tuple[float, list[object]]:
-        engine, loop = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0), asyncio.get_running_loop()
+        engine, loop = SimulatedEngine(EngineRates(0.0, 0.0, 1.0), 8, V0, BLOCK), asyncio.get_running_loop()
         await engine.generate(1, after(32, "a"))
         engine.pause()
         engine.resume(V1)
@@ -215,7 +223,7 @@ def test_a_request_after_a_publication_has_one_version_and_reads_its_prompt_agai
 
 def test_an_engine_is_busy_while_it_samples_and_neither_before_nor_when_paused() -> None:
     async def play() -> float:
-        engine = SimulatedEngine(STEP, 8, V0)
+        engine = SimulatedEngine(STEP, 8, V0, BLOCK)
         await asyncio.sleep(5)
         request = asyncio.create_task(engine.generate(4, after(0, None)))
         await asyncio.sleep(2)

@@ -105,11 +105,12 @@ def test_a_limit_of_episodes_at_once_makes_the_others_wait() -> None:
     assert seconds(run_of(calibrated, config(rollout__concurrency=1))) == pytest.approx([8.0] * 8, abs=1e-4)
 
 
-def test_members_of_a_group_read_their_prompt_once() -> None:
-    calibrated = calibration([pair(1, context=160)], EngineRates(0.0, 0.0, 0.01))
-    assert seconds(run_of(calibrated)) == pytest.approx([2 * (1.6 + 0.16)] * 8, abs=1e-4)
+@pytest.mark.parametrize(("prompt", "again"), [(160, 32), (256, 128), (38, 38)])
+def test_members_of_a_group_read_the_whole_blocks_of_their_prompt_once(prompt: int, again: int) -> None:
+    calibrated = calibration([pair(1, context=prompt)], EngineRates(0.0, 0.0, 0.01))
+    assert seconds(run_of(calibrated)) == pytest.approx([2 * (prompt + again) * 0.01] * 8, abs=1e-4)
     without = config(engine__prefix_caching=False)
-    assert seconds(run_of(calibrated, without)) == pytest.approx([4 * 1.6] * 8, abs=1e-4)
+    assert seconds(run_of(calibrated, without)) == pytest.approx([4 * prompt * 0.01] * 8, abs=1e-4)
 
 
 def test_a_batch_without_a_signal_is_neither_trained_nor_published() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from agentrl.planning.simulation.cache import PrefixCache, contexts
 from agentrl.planning.simulation.episode import Episode, LearnerTokens, learner_tokens
 from agentrl.planning.simulation.workload import RecordedGroup, Workload, is_unanimous, kept_unanimous
 from agentrl.types import (
@@ -132,7 +134,7 @@ def real_trajectory(*sequences: tuple[tuple[int, bool, int], ...]) -> Trajectory
 
 def test_an_episode_keeps_what_the_engine_reads_and_samples_in_each_turn() -> None:
     found = Episode.of(real_trajectory(((20, False, 0), (5, True, 0), (4, False, 0), (6, True, 1))))
-    assert [(turn.context, turn.sampled, turn.is_first) for turn in found.turns] == [(20, 5, True), (4, 6, False)]
+    assert [(turn.context, turn.sampled, turn.sequence) for turn in found.turns] == [(20, 5, 0), (4, 6, 0)]
     assert (found.engine_s, found.env_s, found.score_s, found.worker_s) == pytest.approx((6.0, 3.0, 0.5, 0.5))
     assert found.pause_s == pytest.approx(1.0)
     assert found.signals == (Signal("right", 1.0),)
@@ -140,10 +142,32 @@ def test_an_episode_keeps_what_the_engine_reads_and_samples_in_each_turn() -> No
 
 def test_a_rewritten_history_is_read_from_its_beginning() -> None:
     found = Episode.of(real_trajectory(((20, False, 0), (5, True, 0)), ((30, False, 1), (6, True, 1))))
-    assert [(turn.context, turn.is_first) for turn in found.turns] == [(20, True), (30, True)]
+    assert [(turn.context, turn.sequence) for turn in found.turns] == [(20, 0), (30, 1)]
     again = found.trajectory(request(0), [(V0,), (V0,)], 1.0)
     assert [len(sequence.ids) for sequence in again.sequences] == [25, 36]
     assert again.action_tokens == 11
+
+
+def test_a_turn_continues_its_own_sequence_after_those_of_a_subagent() -> None:
+    main = ((20, False, 0), (5, True, 0), (4, False, 2), (6, True, 2))
+    subagent = ((30, False, 1), (7, True, 1), (3, False, 3), (2, True, 3))
+    found = Episode.of(real_trajectory(main, subagent))
+    first, second, third, fourth = contexts(found, "episode", "group")
+    assert [each.length for each in (first, second, third, fourth)] == [20, 30, 20 + 5 + 4, 30 + 7 + 3]
+    assert (first.sequence, second.sequence) == (third.sequence, fourth.sequence)
+    again = found.trajectory(request(0), [(V0,)] * 4, 1.0)
+    assert [len(sequence.ids) for sequence in again.sequences] == [35, 42]
+
+
+def test_a_later_sequence_shares_the_tokens_that_it_has_in_common_with_an_earlier_one() -> None:
+    def sequence(turn: int, *prompt: int) -> TokenSequence:
+        return TokenSequence((Segment(prompt, False, turn=turn), Segment((9, 9), True, (-1.0, -1.0), turn=turn)))
+
+    system, plan, other = range(100, 132), range(200, 232), range(300, 332)
+    sequences = sequence(0, *system, *plan), sequence(1, *other), sequence(2, *system, *plan[:16], *other)
+    found = Episode.of(replace(real_trajectory(), sequences=sequences))
+    cache = PrefixCache(16)
+    assert [cache.read(each) for each in contexts(found, "episode", "group")] == [64, 32, 80 - 48]
 
 
 def test_the_prompt_of_a_group_goes_through_the_learner_once() -> None:

@@ -45,7 +45,7 @@ def episode(
     """An episode whose turns sample so many tokens each; reward None makes it invalid."""
     lengths = [sampled] if isinstance(sampled, int) else sampled
     contexts = [context] * len(lengths) if isinstance(context, int) else context
-    turns = tuple(Turn(n, contexts[n], length, n == 0) for n, length in enumerate(lengths))
+    turns = tuple(Turn(n, contexts[n], length) for n, length in enumerate(lengths))
     signal = Signal("reward", reward) if reward is not None else Signal.invalid("reward", "it failed")
     return Episode(turns, env_s, score_s, worker_s, 0.0, (signal,), stop)
 
