@@ -86,6 +86,26 @@ class Machine:
         """True if the package is installed."""
         return package in self.packages
 
+    @property
+    def gpus_by_host(self) -> list[int]:
+        """The number of GPUs of each machine."""
+        return [len(host.gpus) for host in self.hosts or (self,)]
+
+    def room_for(self, size: int, others: int = 0, size_of_others: int = 1) -> int:
+        """Return how many groups of `size` GPUs, each of one machine, there are beside so many groups of another size.
+
+        -1 if the machines have not even room for the others.
+        """
+        most = {0: 0}  # by the number of other groups so far, up to all of them: the most groups of `size`
+        for gpus in self.gpus_by_host:
+            found: dict[int, int] = {}
+            for placed, groups in most.items():
+                for more in range(min(others - placed, gpus // size_of_others) + 1):
+                    room = groups + (gpus - more * size_of_others) // size
+                    found[placed + more] = max(room, found.get(placed + more, 0))
+            most = found
+        return most.get(others, -1)
+
 
 def detect(folder: Path | None = None) -> Machine:
     """Detect the resources of this machine; runs are written to the disk of `folder`."""

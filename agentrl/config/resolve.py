@@ -31,7 +31,7 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     reward = _with(config.reward, gpus=config.reward.gpus or float(device == "cuda" and bool(config.reward.served)))
     gpus = len(machine.gpus) if device == "cuda" else 0
-    config = _arranged(config.model_copy(update={"reward": reward}), gpus, learns=learns)
+    config = _arranged(config.model_copy(update={"reward": reward}), machine if gpus else None, learns=learns)
     learner, engine = config.learner, _engine(config, machine, device)
     lora = _lora(config, device)
     transfer = transfer_of(device, engine, lora)
@@ -65,16 +65,17 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     return resolved
 
 
-def _arranged(config: Config, gpus: int, *, learns: bool) -> Config:
+def _arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config:
     """Choose the numbers of engines and ranks that are not set, so that all GPUs work; one of each without GPUs.
 
     Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
     two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
     Ranks that share micro-batches or weight matrices come in whole groups. A separate critic has as many ranks as the
-    policy unless `critic.ranks` is set. A run that does not learn has no ranks.
+    policy unless `critic.ranks` is set. A run that does not learn has no ranks. An engine is on one machine.
     """
     engine, learner = config.engine, config.learner
-    size, free, group = engine.gpus, gpus - other_gpus(config), learner.sharers
+    gpus, size, group = len(machine.gpus) if machine else 0, engine.gpus, learner.sharers
+    free, room = gpus - other_gpus(config), max(1, machine.room_for(size) if machine else 1)
     most = max(group, most_ranks(config))
     count, ranks = engine.count, learner.ranks
     each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank
@@ -82,14 +83,15 @@ def _arranged(config: Config, gpus: int, *, learns: bool) -> Config:
     would_wait = not (count or ranks) and free < (1 + each) * most
     are_few = free < max(1, count) * size + max(group, ranks) * each
     if not learns:
-        engine, ranks, count = _with(engine, placement="separate"), 0, count or max(1, free // size)
+        engine, ranks, count = _with(engine, placement="separate"), 0, count or max(1, min(free // size, room))
     elif may_share and (engine.placement == "colocate" or would_wait or are_few):
-        count = count or max(1, (ranks or _multiple(min(free // each, most), math.lcm(size, group))) // size)
+        shared = ranks or _multiple(min(free // each, most, room * size), math.lcm(size, group))
+        count = count or max(1, shared // size)
         ranks = ranks or min(count * size, max(most, size))
     else:
         left = (free - count * size) // each if count else free // (1 + each)
         ranks = ranks or _multiple(min(left, most), group)
-        count = count or max(1, (free - ranks * each) // size)
+        count = count or max(1, min((free - ranks * each) // size, room))
     return config.model_copy(
         update={
             "engine": _with(engine, count=count, tensor_parallel=max(1, engine.tensor_parallel)),

@@ -108,16 +108,23 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         yield f"{takers} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
     elif unequal := [*_unequal(config)]:
         yield from unequal
-    elif per_engine > (largest := max((len(host.gpus) for host in machine.hosts), default=len(machine.gpus))):
+    elif per_engine > (largest := max(machine.gpus_by_host)):
         yield (
             f"an engine with engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} needs {per_engine} "
             f"GPUs of one machine; the largest has {largest}: lower one of them"
         )
-    elif engine.count > (room := sum(len(host.gpus) // per_engine for host in machine.hosts or (machine,))):
+    elif engine.count > (room := machine.room_for(per_engine)):
         yield (
             f"the machines have room for {counted(room, 'engine')} with engine.tensor_parallel "
             f"{engine.tensor_parallel}{_by_stages(engine)}, each on the GPUs of one machine, not for engine.count "
             f"{engine.count}: change one of them"
+        )
+    elif engine.count > (room := machine.room_for(per_engine, *_served(config))):
+        models, each = _served(config)
+        yield (
+            f"reward.gpus {each} for {counted(models, 'reward model')}, and engine.count {engine.count} with "
+            f"{counted(per_engine, 'GPU')} each: each of them is on one machine, and beside the reward models the "
+            f"machines have room for {counted(max(0, room), 'engine')}. Lower one of them"
         )
     yield from _overlapping(config)
     if config.reward.gpus > 1 and config.reward.gpus % 1:
@@ -404,6 +411,12 @@ def other_gpus(config: Config) -> int:
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
     return _reward_gpus(len(config.reward.served), config.reward.gpus) + others
+
+
+def _served(config: Config) -> tuple[int, int]:
+    """Return the number of served reward models that have several GPUs, and how many."""
+    each = math.floor(config.reward.gpus)
+    return (len(config.reward.served), each) if each > 1 else (0, 1)
 
 
 def _reward_gpus(models: int, each: float) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentrl.config.machine import Gpu, detect, together
+from agentrl.config.machine import Gpu, Machine, detect, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
@@ -64,3 +67,58 @@ def test_engines_that_fit_together_but_on_no_machine_are_refused() -> None:
         resolve_run(
             Config.model_validate(keys | {"engine": {**keys["engine"], "count": 4}}), together([*cluster.hosts, *four])
         )
+
+
+def machines(*gpus: int) -> Machine:
+    return together([replace(FOUR_GPUS, name=str(n), gpus=FOUR_GPUS.gpus[:1] * count) for n, count in enumerate(gpus)])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "split", "learns", "chosen"),
+    [
+        ((3, 3), 2, True, (2, 4)),
+        ((7, 7), 4, True, (2, 8)),
+        ((3, 5), 2, True, (3, 6)),
+        ((3, 3), 2, False, (2, 0)),
+        ((4, 4), 2, True, (4, 8)),
+    ],
+)
+def test_as_many_engines_are_chosen_as_the_machines_have_room_for(
+    gpus: tuple[int, ...], split: int, learns: bool, chosen: tuple[int, int]
+) -> None:
+    keys = {"engine": {"tensor_parallel": split}, "rollout": {"prompts": 32}}
+    resolved = resolve_run(Config.model_validate(keys), machines(*gpus), learns=learns)
+    assert (resolved.engine.count, resolved.learner.ranks) == chosen
+
+
+def test_engines_leave_room_for_reward_models_of_several_gpus() -> None:
+    rewards = {"gpus": 2, "models": [{"name": "rm", "model": "./rm"}]}
+    keys = {"engine": {"tensor_parallel": 2, "placement": "separate"}, "learner": {"ranks": 1}, "reward": rewards}
+
+    def resolved(engines: int, *gpus: int) -> Config:
+        engine = {**keys["engine"], "count": engines}  # type: ignore[dict-item]
+        return resolve_run(Config.model_validate(keys | {"engine": engine}), machines(*gpus))
+
+    assert resolved(2, 3, 3, 3).engine.count == resolved(3, 4, 4, 3).engine.count - 1 == 2
+    with pytest.raises(ConfigError, match=r"reward\.gpus 2 for 1 reward model, .* have room for 2 engines"):
+        resolved(3, 3, 3, 3)
+    with pytest.raises(ConfigError, match=r"reward\.gpus 2 for 1 reward model, .* have room for 0 engines"):
+        resolve_run(
+            Config.model_validate(keys | {"engine": {"count": 1, "placement": "separate"}}), machines(1, 1, 1, 1)
+        )
+
+
+@given(
+    gpus=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    size=st.integers(1, 4), others=st.integers(0, 3), size_of_others=st.integers(1, 4),
+)  # fmt: skip
+def test_the_room_for_groups_is_that_of_the_best_division(
+    gpus: list[int], size: int, others: int, size_of_others: int
+) -> None:
+    divisions = product(*(range(count // size_of_others + 1) for count in gpus))
+    rooms = [
+        sum((count - taken * size_of_others) // size for count, taken in zip(gpus, division, strict=True))
+        for division in divisions
+        if sum(division) == others
+    ]
+    assert machines(*gpus).room_for(size, others, size_of_others) == max(rooms, default=-1)
