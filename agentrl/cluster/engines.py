@@ -54,6 +54,7 @@ class Engines:
         self._refill: Refill | None = None
         self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
+        self._ending: set[RemoteEngine] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -105,7 +106,8 @@ class Engines:
             raise RunError("an engine that is being replaced does not start; the learner waits for its GPU") from None
         self._is_learners_turn = True
         await self._each("sleep", deadline_s)
-        await asyncio.gather(*(self._end(self._engines[engine_id]) for engine_id in self._down))
+        lost = {self._engines[engine_id] for engine_id in self._down} | self._ending
+        await asyncio.gather(*map(self._end, lost))
 
     async def wake(self, deadline_s: float) -> None:
         """Take memory for weights back; weights must be published before anything is sampled."""
@@ -190,11 +192,14 @@ class Engines:
         self._engines[engine_id] = engine
         self._down.discard(engine_id)
 
-    @staticmethod
-    async def _end(engine: RemoteEngine) -> None:
-        with suppress(AgentRLError):
-            await engine.close(END_S)
-        engine.actor.kill()
+    async def _end(self, engine: RemoteEngine) -> None:
+        self._ending.add(engine)
+        try:
+            with suppress(AgentRLError):
+                await engine.close(END_S)
+        finally:
+            engine.actor.kill()
+            self._ending.discard(engine)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -16,7 +16,7 @@ from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.scorer_process import ScorerProcess
 from agentrl.cluster.signals import side_by_side, together
 from agentrl.engine.protocol import Engine
-from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError
+from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, WeightsError
 from agentrl.types import StepReport, Version
 from agentrl.weights.staging import StagedBucket
 
@@ -196,20 +196,26 @@ async def _results(calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
     """Return the results. Raises the error of a rank that died, else the first, but for one that does not answer.
 
     A rank that lost its peer fails too, and one that waits for a peer is silent. Of ranks that do not answer all but
-    one may wait for that one: the error names them all.
+    one may wait for that one: the error names them all. A WeightsError, after which the ranks go on, is raised if all
+    others have ended well.
     """
     await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
     errors = _errors(calls)
     if errors and not any(isinstance(error, LearnerDiedError) for error in errors):
-        await asyncio.wait(calls, timeout=NOTICE_S)
+        can_go_on = all(isinstance(error, WeightsError) for error in errors)
+        await asyncio.wait(calls, timeout=None if can_go_on else NOTICE_S)  # each call has a deadline
         errors += [error for error in _errors(calls) if error not in errors]
     if errors:
-        first = min(
-            errors, key=lambda error: (not isinstance(error, LearnerDiedError), isinstance(error, _SilentError))
-        )
+        first = min(errors, key=_order)
         silent = [error for error in errors if isinstance(error, _SilentError)]
         raise _all_silent(silent) if first in silent[:1] and len(silent) > 1 else first
     return [call.result() for call in calls]
+
+
+def _order(error: BaseException) -> int:
+    kinds = LearnerDiedError, _SilentError, WeightsError
+    died, is_silent, can_go_on = (isinstance(error, kind) for kind in kinds)
+    return 0 if died else 2 if is_silent else 3 if can_go_on else 1
 
 
 def _all_silent(errors: Sequence[_SilentError]) -> LearnerError:

@@ -9,7 +9,15 @@ from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
-from agentrl.config.validate import counted, most_ranks, other_gpus, separate_gpus, transfer_of, validate
+from agentrl.config.validate import (
+    counted,
+    most_ranks,
+    other_gpus,
+    separate_gpus,
+    served_on_several,
+    transfer_of,
+    validate,
+)
 
 S = TypeVar("S", bound=Section)
 
@@ -75,7 +83,7 @@ def _arranged(config: Config, machine: Machine | None, *, learns: bool) -> Confi
     """
     engine, learner = config.engine, config.learner
     gpus, size, group = len(machine.gpus) if machine else 0, engine.gpus, learner.sharers
-    free, room = gpus - other_gpus(config), max(1, machine.room_for(size) if machine else 1)
+    free, room = gpus - other_gpus(config), max(1, machine.room_for(size, *served_on_several(config)) if machine else 1)
     most = max(group, most_ranks(config))
     count, ranks = engine.count, learner.ranks
     each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank

@@ -119,8 +119,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
             f"{engine.tensor_parallel}{_by_stages(engine)}, each on the GPUs of one machine, not for engine.count "
             f"{engine.count}: change one of them"
         )
-    elif engine.count > (room := machine.room_for(per_engine, *_served(config))):
-        models, each = _served(config)
+    elif engine.count > (room := machine.room_for(per_engine, *served_on_several(config))):
+        models, each = served_on_several(config)
         yield (
             f"reward.gpus {each} for {counted(models, 'reward model')}, and engine.count {engine.count} with "
             f"{counted(per_engine, 'GPU')} each: each of them is on one machine, and beside the reward models the "
@@ -413,7 +413,7 @@ def other_gpus(config: Config) -> int:
     return _reward_gpus(len(config.reward.served), config.reward.gpus) + others
 
 
-def _served(config: Config) -> tuple[int, int]:
+def served_on_several(config: Config) -> tuple[int, int]:
     """Return the number of served reward models that have several GPUs, and how many."""
     each = math.floor(config.reward.gpus)
     return (len(config.reward.served), each) if each > 1 else (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ EMA, ADAPTER = "ema", "adapter"
 WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
 WEIGHTS_FILE = "model.safetensors"
 SHARD_BYTES = 4 << 30
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 CACHE_FILES = {"agentrl.json"}
 """Digests of the files of the initial model."""
 
@@ -42,21 +44,21 @@ def writing(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot write {file}: {why}. Make room, then continue with `agentrl resume`") from error
+        is_full = any(getattr(error, "errno", None) == code or f"os error {code}" in str(error) for code in FULL)
+        advice = ". Make room, then continue with `agentrl resume`" if is_full else ""
+        raise RunError(f"cannot write {file}: {getattr(error, 'strerror', None) or error}{advice}") from error
 
 
 def write_model(source: Path, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype, model: Path) -> None:
     """Write the folder `model`: `tensors`, with configuration and tokenizer of the model in `source`."""
+    copied = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file() and is_copied(path)}
+    config = json.loads(copied["config.json"])
+    config.pop("torch_dtype", None)
+    copied["config.json"] = json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2).encode()
     with writing(model):
         model.mkdir()
-        for path in source.iterdir():
-            if path.is_file() and is_copied(path):
-                shutil.copyfile(path, model / path.name)
-        config = json.loads((model / "config.json").read_text())
-        config.pop("torch_dtype", None)
-        config["dtype"] = str(dtype).removeprefix("torch.")
-        (model / "config.json").write_text(json.dumps(config, indent=2))
+        for name, content in copied.items():
+            (model / name).write_bytes(content)
     _write_weights(tensors, model, (model / "config.json").stat().st_mode)
 
 

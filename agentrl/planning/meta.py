@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentrl.config.embedded import cache_folder
 from agentrl.config.models import config_json
 from agentrl.errors import ConfigError, catch
-from agentrl.planning.shape import Linear, ModelShape
+from agentrl.planning.shape import Linear, ModelReader, ModelShape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ WHOLE_HEADS = {"minicpm3"}
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigReader:
+class ConfigReader(ModelReader):
     """Describes models by their config.json, which is on this machine or may be downloaded."""
 
     may_download: bool = True

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from agentrl.algorithms.base import RunShape
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.config.models import other_models
 from agentrl.config.schema import Config
-from agentrl.planning.shape import ModelShape
-
-
-class ModelReader(Protocol):
-    """Describes models by their names. Raises ConfigError for one that cannot be read."""
-
-    def shape(self, name: str) -> ModelShape:
-        """Return the shape of a causal language model."""
-
-    def reward_parameters(self, name: str) -> int:
-        """Return the parameters of a reward model, which may be of any architecture."""
+from agentrl.planning.shape import ModelReader, ModelShape
 
 
 @dataclass(frozen=True, slots=True)

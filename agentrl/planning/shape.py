@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Protocol
 
 from agentrl.config.validate import is_named
 
@@ -108,3 +109,13 @@ class ModelShape:
     def adapters(self, rank: int, names: Sequence[str] = ()) -> int:
         """Return the parameters of LoRA adapters of a rank, on the layers of these names; on all without names."""
         return sum(linear.parameters(rank, names) for linear in self.linears)
+
+
+class ModelReader(Protocol):
+    """Describes models by their names. Raises ConfigError for one that cannot be read."""
+
+    def shape(self, name: str) -> ModelShape:
+        """Return the shape of a causal language model."""
+
+    def reward_parameters(self, name: str) -> int:
+        """Return the parameters of a reward model, which may be of any architecture."""

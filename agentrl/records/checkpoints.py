@@ -82,7 +82,7 @@ def discard_partial(checkpoints: Path) -> None:
 def prune(checkpoints: Path, keep: int, spared: Collection[int] = ()) -> list[OSError]:
     """Remove all checkpoints but the `keep` newest and those of the steps `spared`, and those that are not whole.
 
-    Returns an error for each that cannot be removed. No checkpoint is being written meanwhile.
+    Returns an error for each whole one that cannot be removed. No checkpoint is being written meanwhile.
     """
     discard_partial(checkpoints)
     failures = []

@@ -51,12 +51,12 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     config = with_interpreters(fitted_run(resumed(path, settings), hardware(path)))
     check_unfinished(folder, config.steps)
     with run_lock(folder.path):
+        discard_partial(folder.checkpoints)
         inputs = RunInputs.for_resume(config, folder)
         inputs.print_notice()
         from agentrl.training import loop
 
         write_atomic(folder.config, to_toml(config).encode())
-        discard_partial(folder.checkpoints)
         last = max(steps_in(folder.checkpoints), default=0)
         run_until_stopped(loop.run_training(config, inputs, folder, timer, resumed_at=last))
     return folder

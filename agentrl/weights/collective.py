@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, DeadlineError, WeightsError, catch
+from agentrl.errors import AgentRLError, Caught, DeadlineError, WeightsError, catch
 from agentrl.types import TensorSpec, Version, WeightManifest
 from agentrl.weights.staging import spec_of
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from vllm.distributed.weight_transfer.base import ParamMeta
 
 GRACE_S = 5.0
+OF_THE_GPU = (torch.OutOfMemoryError, torch.AcceleratorError)
+"""Errors of the rank's own GPU, unless an engine has failed: a broken group has other ones."""
 
 Weights = Callable[[], Iterable[tuple[str, torch.Tensor]]]
 EngineCall = Callable[[int, Engine, float], Coroutine[Any, Any, None]]
@@ -55,6 +58,11 @@ class SyncClient:
     def begin(self, deadline_s: float) -> None:
         """Begin an update that must end in so many seconds."""
         self._deadline_s, self._ends_at = deadline_s, time.monotonic() + deadline_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left of the update."""
+        return max(0.0, self._ends_at - time.monotonic())
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect the engines to the sender. For nccl the workers of all engines are numbered one after another."""
@@ -93,7 +101,7 @@ class SyncClient:
 
     def _outcome(self, what: str, call: EngineCall) -> BaseException | None:
         late = DeadlineError(f"{what}: {len(self._engines)} engines did not answer in {self._deadline_s:g} s")
-        left_s = max(0.0, self._ends_at - time.monotonic())
+        left_s = self.left_s
 
         async def together() -> None:
             async with asyncio.timeout(left_s):
@@ -180,6 +188,7 @@ class GpuSender:
         self._engine: Any = None
         self._client: SyncClient | None = None
         self._receivers: Sequence[object] = ()
+        self._has_ended = threading.Event()
         # A tensor that is larger than a bucket gets one to itself.
         warnings.filterwarnings("ignore", "Tensor '.*' has size .* exceeds buffer_size_bytes", UserWarning)
         self._loop = asyncio.new_event_loop()
@@ -188,8 +197,8 @@ class GpuSender:
     def send(self, version: Version, engines: Sequence[Engine], receivers: Sequence[object], deadline_s: float) -> None:
         """Update every engine, from start_update to finish_update; collective over the ranks of the learner.
 
-        `receivers` identify the processes of the engines. Raises WeightsError for what failed between the sender and
-        the engines, and what the learner's own weights raised, after which its ranks cannot go on together.
+        `receivers` identify the processes of the engines. Raises WeightsError, on rank 0 alone, for what failed between
+        it and the engines. Any other error is the learner's, after which its ranks cannot go on together.
         """
         if receivers != self._receivers:
             self.close()
@@ -203,7 +212,9 @@ class GpuSender:
         if (error := client.error or sent.error) is not None:
             self.close()
             self._source.drain()
-            raise self._source.error or WeightsError(_said(error)) from error
+            if self._source.error or (client.error is None and (self._rank > 0 or isinstance(error, OF_THE_GPU))):
+                raise self._source.error or error
+            raise WeightsError(_said(error)) from error
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
@@ -226,7 +237,39 @@ class GpuSender:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
         info = self._init_info(1 + self._route.workers_per_engine * engines)
-        return WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
+        connect = partial(WeightTransferTrainerFactory.trainer_init, info, client=client, source=self._source)
+        return self._joined(connect, client) if self._joins else connect()
+
+    @property
+    def _joins(self) -> bool:
+        """Whether this rank joins a group with the engines, as rank 0 does for nccl."""
+        return self._route.backend == "nccl" and self._rank == 0
+
+    def _joined(self, connect: Callable[[], Any], client: SyncClient) -> Any:
+        """Connect in a thread of its own: a group waits for all of its members, for minutes or for ever.
+
+        Once an engine has failed or the time is up, the thread is left behind, and what it may still join is left.
+        """
+        connecting: Future[Caught] = Future()
+        has_ended = self._has_ended = threading.Event()
+
+        def run() -> None:
+            made = catch(connect)
+            try:
+                connecting.set_result(made)
+            except InvalidStateError:  # given up
+                if made.value is not None:
+                    made.value.shutdown()
+            has_ended.set()
+
+        threading.Thread(target=run, name="connecting to engines", daemon=True).start()
+        has_ended.wait(client.left_s + 2 * GRACE_S)
+        if connecting.cancel():
+            raise client.error or WeightsError("connecting to the engines took too long")
+        made = connecting.result()
+        if made.error is not None:
+            raise made.error
+        return made.value
 
     def _init_info(self, world_size: int) -> Any:
         if self._route.backend == "ipc":
@@ -247,6 +290,7 @@ class GpuSender:
         )
 
     def _abort(self) -> None:
+        self._has_ended.set()
         group = getattr(self._engine, "model_update_group", None)
         if group is not None:
             group.destroy()  # ncclCommAbort, which ends what the communicator is doing

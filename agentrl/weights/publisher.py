@@ -158,18 +158,15 @@ class Publisher:
 
     async def _publish(self, engines: Sequence[Engine], version: Version) -> list[PublishTimings | AgentRLError]:
         """Return for each engine how long it took, or why it does not serve `version`."""
-        began = time.monotonic()
         failed = await self._transfer.prepare(engines, self._deadline_s * PATIENCE)
         ready = [engine for index, engine in enumerate(engines) if index not in failed]
-        outcomes = iter(await self._delivered(ready, version, began) if ready else ())
+        outcomes = iter(await self._delivered(ready, version) if ready else ())
         return [failed.get(index) or next(outcomes) for index in range(len(engines))]
 
-    async def _delivered(
-        self, engines: Sequence[Engine], version: Version, began: float
-    ) -> list[PublishTimings | AgentRLError]:
-        left_s = self._deadline_s - (time.monotonic() - began)
+    async def _delivered(self, engines: Sequence[Engine], version: Version) -> list[PublishTimings | AgentRLError]:
+        began = time.monotonic()
         try:
-            async with self._transfer.opened(engines, version, left_s) as delivery:
+            async with self._transfer.opened(engines, version, self._deadline_s) as delivery:
                 sent_s = time.monotonic() - began
                 scoring = asyncio.create_task(self._scored(delivery))
                 try:

@@ -86,7 +86,7 @@ class StagedTransfer:
 
 
 class CollectiveTransfer:
-    """One collective `send` updates all engines, paused together: all or none (`agentrl.weights.collective`)."""
+    """One collective `send` updates all engines that could be paused: all or none (`agentrl.weights.collective`)."""
 
     def __init__(self, send: Callable[[Version, Sequence[Engine], float], Awaitable[None]]) -> None:
         self._send = send

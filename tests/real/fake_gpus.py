@@ -123,11 +123,11 @@ class Gpus:
         """The GPU of each handle that was mapped."""
         self.flips_bits = False
         self._folder = folder
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._by_port: dict[int, Group] = {}
 
     def join(self, host: str, port: int, rank: int, world_size: int, device: object) -> Communicator:
-        with self._lock:
+        with self._changed:
             if port not in self._by_port:
                 self._by_port[port] = Group(world_size, self)
                 self.groups.append(self._by_port[port])
@@ -135,6 +135,10 @@ class Gpus:
             assert world_size == group.world_size, "the ranks of a group agree about its size"
             assert rank not in group.ranks, f"rank {rank} joins twice"
             group.ranks.append(rank)
+            self._changed.notify_all()
+            # NCCL waits for all ranks. Here only the sender does: the workers of an engine join one after another.
+            if rank == 0 and not self._changed.wait_for(lambda: len(group.ranks) == world_size, WAIT_S):
+                raise RuntimeError(f"{len(group.ranks)} of {world_size} ranks have joined")
             return Communicator(group, rank)
 
     def export(self, tensor: torch.Tensor) -> tuple[object, tuple[Any, ...]]:

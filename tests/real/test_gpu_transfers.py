@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from itertools import count, islice
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentrl.errors import WeightsError
+from agentrl.errors import EngineDiedError, WeightsError
 from agentrl.types import Version
 from agentrl.weights import collective
 from agentrl.weights.collective import GpuSender, Route, Source
-from tests.real.fake_gpus import Gpus, WorkerEngine, installed
+from tests.real.fake_gpus import WAIT_S, Gpus, WorkerEngine, installed
 
 pytestmark = pytest.mark.real
 DEADLINE_S = 20.0
@@ -154,6 +155,38 @@ def test_an_engine_that_dies_in_mid_broadcast_frees_the_sender_and_the_other_ran
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the other rank waits in a gather"
     assert gpus.groups[0].is_broken.is_set()
+
+
+@pytest.mark.parametrize("deadline_s", [0.5, DEADLINE_S], ids=["hangs", "dies"])
+def test_an_engine_that_does_not_join_frees_the_sender_that_waits_for_it(gpus: Gpus, deadline_s: float) -> None:
+    learner, team = Learner(), engines("nccl")
+    if deadline_s == DEADLINE_S:
+        team[1].workers[0].init_transfer_engine = _die
+    else:
+        team[1].hangs_in = "init_transfer"
+    began = time.monotonic()
+    with pytest.raises(WeightsError, match="gone" if deadline_s == DEADLINE_S else "connecting to the sender"):
+        send(learner.sender("nccl"), Version(0, 0), team, deadline_s)
+    assert time.monotonic() - began < WAIT_S / 2, "not as long as a group waits"
+    assert learner.passes == 1, "the other ranks gather all tensors"
+
+
+def _die(*_: object) -> None:
+    raise EngineDiedError("gone")
+
+
+@pytest.mark.parametrize(("rank", "error"), [(0, torch.OutOfMemoryError), (1, RuntimeError)])
+def test_an_error_of_the_rank_s_own_gpu_is_not_blamed_on_the_engines(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, rank: int, error: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("CUDA error")
+
+    learner, team = Learner(), engines("ipc", 1)
+    sender = learner.sender("ipc", rank)
+    monkeypatch.setattr(type(sender), "_connected", fail)
+    with pytest.raises(error, match="CUDA error"):
+        send(sender, Version(0, 0), team)
 
 
 @pytest.mark.parametrize("call", ["init_transfer", "start_update", "finish_update"])

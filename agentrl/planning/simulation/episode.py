@@ -118,8 +118,9 @@ def _zeros(length: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[Turn]:
+    ids = [sequence.ids for sequence in trajectory.sequences]
     for number, sequence in enumerate(trajectory.sequences):
-        inherited, origin = _inherited(sequence, trajectory.sequences[:number])
+        inherited, origin = _inherited(sequence, ids[:number])
         context = 0
         for segment in sequence.segments:
             if not segment.is_action:
@@ -129,16 +130,21 @@ def _turns(trajectory: Trajectory) -> Iterator[Turn]:
                 context = 0
 
 
-def _inherited(sequence: TokenSequence, before: Sequence[TokenSequence]) -> tuple[int, int]:
+def _inherited(sequence: TokenSequence, before: Sequence[list[int]]) -> tuple[int, int]:
     """Return how many of its first tokens a sequence has in common with one before it, and the number of that one."""
-    if not before:
-        return 0, 0
     prompt = [token for s in itertools.takewhile(lambda s: not s.is_action, sequence.segments) for token in s.ids]
-    shared = [
-        sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompt, other.ids, strict=False)))
-        for other in before
-    ]
-    return max(shared), shared.index(max(shared))
+    shared = [_in_common(prompt, other) for other in before]
+    longest = max(shared, default=0)
+    return longest, shared.index(longest) if shared else 0
+
+
+def _in_common(one: list[int], other: list[int]) -> int:
+    """Return the length of the longest common beginning, found by halving."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if one[least:middle] == other[least:middle] else (least, middle - 1)
+    return least
 
 
 @dataclass(frozen=True, slots=True)

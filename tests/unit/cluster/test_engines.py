@@ -329,6 +329,37 @@ async def test_the_learners_turn_begins_when_an_engine_that_cannot_sleep_has_end
     assert lost.is_killed  # type: ignore[attr-defined]
 
 
+async def test_the_learners_turn_begins_when_a_new_engine_that_was_not_refilled_has_ended(shared: Run) -> None:
+    await shared.engines.wake(1.0)
+    new, ends, closing = list[Engine](), asyncio.Event(), asyncio.Event()
+
+    async def refill(engine: RemoteEngine) -> None:
+        if new:
+            await asyncio.Event().wait()
+        new.append(engine)
+        await engine.wake(1.0)
+        process, close = engine.actor.object, engine.actor.object.close  # type: ignore[attr-defined]
+
+        async def late() -> None:
+            closing.set()
+            await ends.wait()
+            await close()
+
+        process.close = late
+        raise WeightsError("it did not arrive whole")
+
+    shared.engines._refill = cast(Any, refill)
+    shared.replace(0, "it died")
+    await asyncio.wait_for(closing.wait(), 5.0)
+    turn = asyncio.create_task(shared.engines.sleep(1.0))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    began_early = turn.done()
+    ends.set()
+    await asyncio.wait_for(turn, 5.0)
+    assert not began_early
+
+
 async def test_no_engine_starts_while_it_is_the_learners_turn(shared: Run) -> None:
     await shared.engines.wake(1.0)
     await shared.engines.sleep(1.0)

@@ -13,7 +13,7 @@ from agentrl.algorithms.sample import Column, TrainSequence
 from agentrl.cluster.learners import Learners, with_critic
 from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
-from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, RunError
+from agentrl.errors import DeadlineError, LearnerDiedError, LearnerError, RunError, WeightsError
 from agentrl.types import SampleId, StepReport
 from tests.unit.cluster.test_scorer_process import ModelProcesses
 
@@ -138,6 +138,19 @@ async def test_the_error_of_a_rank_is_raised_rather_than_the_silence_of_those_th
     waiting, full = (processes.spawned[n].object for n in range(2))
     waiting.late, full.fails = "rank 0: save took longer than 15 s", RunError("cannot write step: No space left")
     with pytest.raises(RunError, match="No space left"):
+        await learners.save(Path("step"), {}, DEADLINE_S)
+
+
+@pytest.mark.parametrize("other", ["", "late", "fails"])
+async def test_a_send_that_engines_failed_is_said_only_if_all_ranks_can_go_on(other: str) -> None:
+    processes = ModelProcesses()
+    learners = Learners(cast(Cluster, processes), [ActorSpec(f"rank {n}", Rank, ("", 1, [])) for n in range(2)], 60.0)
+    await learners.start()
+    sender, rank = (processes.spawned[n].object for n in range(2))
+    sender.fails = WeightsError("its process died")
+    rank.late = "rank 1: save took longer than 15 s" if other == "late" else ""
+    rank.fails = LearnerError("rank 1 failed") if other == "fails" else None
+    with pytest.raises(WeightsError if not other else LearnerError, match="died" if not other else "rank 1"):
         await learners.save(Path("step"), {}, DEADLINE_S)
 
 

@@ -100,6 +100,7 @@ def test_engines_leave_room_for_reward_models_of_several_gpus() -> None:
         return resolve_run(Config.model_validate(keys | {"engine": engine}), machines(*gpus))
 
     assert resolved(2, 3, 3, 3).engine.count == resolved(3, 4, 4, 3).engine.count - 1 == 2
+    assert resolve_run(Config.model_validate({"engine": {"tensor_parallel": 2}, "reward": rewards}), machines(3, 3))
     with pytest.raises(ConfigError, match=r"reward\.gpus 2 for 1 reward model, .* have room for 2 engines"):
         resolved(3, 3, 3, 3)
     with pytest.raises(ConfigError, match=r"reward\.gpus 2 for 1 reward model, .* have room for 0 engines"):
