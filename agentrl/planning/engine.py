@@ -40,7 +40,8 @@ class ServedModel:
         GPUs that share a layer have copies of a head if there are fewer heads than GPUs, and of a latent vector.
         """
         shape, section = self.shape, self.section
-        layers, heads = -(-shape.layers // section.pipeline_parallel), -(-shape.kv_heads // section.tensor_parallel)
+        sharers = max(1, section.tensor_parallel)  # 0 in a section that is not resolved
+        layers, heads = -(-shape.layers // section.pipeline_parallel), -(-shape.kv_heads // sharers)
         return layers * (shape.latent or 2 * heads * shape.head_size) * self.width
 
 
