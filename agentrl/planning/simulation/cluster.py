@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from agentrl.algorithms.base import Algorithm
 from agentrl.config.schema import Config
 from agentrl.planning.simulation.calibration import Calibration, trained_tokens
+from agentrl.planning.simulation.changes import cores_of
 from agentrl.planning.simulation.engine import SimulatedEngine
 from agentrl.types import Batch, Version
 
@@ -41,7 +42,7 @@ def speeds(recorded: Config, config: Config, cores: int) -> Speeds:
         return Speeds(token=ranks)
     engine = by_threads(config.engine.threads, recorded.engine.threads)
     learner = by_threads(config.learner.threads, recorded.learner.threads)
-    before, after = crowding(recorded, cores), crowding(config, cores)
+    before, after = crowding(recorded, max(cores, cores_of(recorded))), crowding(config, cores)
     engine, learner = engine * before[0] / after[0], learner * before[1] / after[1]
     return Speeds(engine, learner, learner * ranks)
 

@@ -193,6 +193,14 @@ def test_speeds_on_cpus_follow_the_threads() -> None:
     assert by_threads(8, 2) == GAIN**2
 
 
+def test_fewer_cores_than_recorded_never_make_a_run_faster() -> None:
+    one_thread = config(engine__threads=1, learner__threads=1)
+    on = [speeds(config(), config(), cores) for cores in (1, 2, 4)]
+    assert on[0] == Speeds(0.5, 0.5, 0.5)
+    assert on[1] == on[2] == Speeds()
+    assert speeds(config(), one_thread, 1) == speeds(config(), one_thread, 2) == Speeds(1 / GAIN, 1 / GAIN, 1 / GAIN)
+
+
 def test_more_threads_than_cores_slow_all_of_them() -> None:
     crowded = config(rollout__max_staleness=1)
     assert crowding(crowded, 2) == (2.0, 2.0)
