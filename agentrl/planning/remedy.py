@@ -75,7 +75,7 @@ def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
     decided = for_algorithm(requested, learns=plan.models.learns)
     levels = [level for level in _levels(plan) if not is_set(decided, level[0])]
     numbers = range(1, MOST_CHOSEN + 1)
-    found = [remedy for number in numbers for remedy in _fitting(requested, machine, plan, levels, number)]
+    found = [remedy for number in numbers for remedy in _fitting(decided, machine, plan, levels, number)]
     return min(found, key=lambda remedy: remedy.plan.step_s, default=None)
 
 
@@ -103,9 +103,9 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
     if _exceeds_machine(plan):
         return None
-    levels = _levels(plan)
+    levels, decided = _levels(plan), for_algorithm(requested, learns=plan.models.learns)
     for number in range(MOST_CHANGES + 1):
-        found = list(_fitting(requested, machine, plan, levels, number))
+        found = list(_fitting(decided, machine, plan, levels, number))
         if found:
             best = min(found, key=lambda remedy: remedy.plan.step_s)
             return replace(best, changes=(*first, *best.changes))
@@ -155,9 +155,8 @@ def _changed(config: Config, changes: Sequence[Change]) -> Config:
 
 def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:
     """Return the plan of another configuration, None if it cannot run."""
-    learns = plan.models.learns
     try:
-        return replace(plan, config=resolve_run(for_algorithm(requested, learns=learns), machine, learns=learns))
+        return replace(plan, config=resolve_run(requested, machine, learns=plan.models.learns))
     except ConfigError:
         return None
 

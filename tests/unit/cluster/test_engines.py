@@ -303,6 +303,17 @@ async def test_an_engine_that_dies_when_the_turn_changes_is_replaced_and_the_run
     assert not shared.stop.is_called
 
 
+async def assert_turn_waits(run: Run, ends: asyncio.Event) -> None:
+    """The learner's turn does not begin before an engine ends, as it does once the event is set."""
+    turn = asyncio.create_task(run.engines.sleep(1.0))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    began_early = turn.done()
+    ends.set()
+    await asyncio.wait_for(turn, 5.0)
+    assert not began_early
+
+
 async def test_the_learners_turn_begins_when_an_engine_that_cannot_sleep_has_ended(
     shared: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,13 +330,7 @@ async def test_the_learners_turn_begins_when_an_engine_that_cannot_sleep_has_end
 
     monkeypatch.setattr(lost.object, "sleep", partial(hangs, lost.object))  # type: ignore[attr-defined]
     monkeypatch.setattr(lost.object, "close", partial(late, lost.object))  # type: ignore[attr-defined]
-    turn = asyncio.create_task(shared.engines.sleep(1.0))
-    for _ in range(50):
-        await asyncio.sleep(0)
-    began_early = turn.done()
-    ends.set()
-    await asyncio.wait_for(turn, 5.0)
-    assert not began_early
+    await assert_turn_waits(shared, ends)
     assert lost.is_killed  # type: ignore[attr-defined]
 
 
@@ -351,13 +356,7 @@ async def test_the_learners_turn_begins_when_a_new_engine_that_was_not_refilled_
     shared.engines._refill = cast(Any, refill)
     shared.replace(0, "it died")
     await asyncio.wait_for(closing.wait(), 5.0)
-    turn = asyncio.create_task(shared.engines.sleep(1.0))
-    for _ in range(50):
-        await asyncio.sleep(0)
-    began_early = turn.done()
-    ends.set()
-    await asyncio.wait_for(turn, 5.0)
-    assert not began_early
+    await assert_turn_waits(shared, ends)
 
 
 async def test_no_engine_starts_while_it_is_the_learners_turn(shared: Run) -> None:
