@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
 
+from agentrl.config.arrangement import arranged
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
 from agentrl.config.validate import (
     counted,
-    most_ranks,
-    other_gpus,
-    separate_gpus,
-    served_on_several,
     transfer_of,
     validate,
 )
@@ -39,7 +35,7 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     reward = _with(config.reward, gpus=config.reward.gpus or float(device == "cuda" and bool(config.reward.served)))
     gpus = len(machine.gpus) if device == "cuda" else 0
-    config = _arranged(config.model_copy(update={"reward": reward}), machine if gpus else None, learns=learns)
+    config = arranged(config.model_copy(update={"reward": reward}), machine if gpus else None, learns=learns)
     learner, engine = config.learner, _engine(config, machine, device)
     lora = _lora(config, device)
     transfer = transfer_of(device, engine, lora)
@@ -73,46 +69,6 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     return resolved
 
 
-def _arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config:
-    """Choose the numbers of engines and ranks that are not set, so that all GPUs work; one of each without GPUs.
-
-    Engines and ranks share GPUs and take turns if sampling waits for updates and neither number is set, because each of
-    two halves would wait for the other, or if there are too few GPUs. Otherwise one takes what the other leaves.
-    Ranks that share micro-batches or weight matrices come in whole groups. A separate critic has as many ranks as the
-    policy unless `critic.ranks` is set. A run that does not learn has no ranks. An engine is on one machine.
-    """
-    engine, learner = config.engine, config.learner
-    gpus, size, group = len(machine.gpus) if machine else 0, engine.gpus, learner.sharers
-    free, room = gpus - other_gpus(config), max(1, machine.room_for(size, *served_on_several(config)) if machine else 1)
-    most = max(group, most_ranks(config))
-    count, ranks = engine.count, learner.ranks
-    each = 2 if config.critic.placement == "separate" and not (config.critic.ranks or ranks) else 1  # GPUs of a rank
-    may_share = gpus > 0 and engine.placement != "separate" and config.rollout.max_staleness == 0
-    would_wait = not (count or ranks) and free < (1 + each) * most
-    are_few = free < max(1, count) * size + max(group, ranks) * each
-    if not learns:
-        engine, ranks, count = _with(engine, placement="separate"), 0, count or max(1, min(free // size, room))
-    elif may_share and (engine.placement == "colocate" or would_wait or are_few):
-        shared = ranks or _multiple(min(free // each, most, room * size), math.lcm(size, group))
-        count = count or max(1, shared // size)
-        ranks = ranks or min(count * size, max(most, size))
-    else:
-        left = (free - count * size) // each if count else free // (1 + each)
-        ranks = ranks or _multiple(min(left, most), group)
-        count = count or max(1, min((free - ranks * each) // size, room))
-    return config.model_copy(
-        update={
-            "engine": _with(engine, count=count, tensor_parallel=max(1, engine.tensor_parallel)),
-            "learner": _with(learner, ranks=ranks),
-        }
-    )
-
-
-def _multiple(number: int, of: int) -> int:
-    """Return the largest multiple up to a number, but at least one."""
-    return max(of, number - number % of)
-
-
 def _lora(config: Config, device: str) -> LoraSection:
     lora = config.lora
     default = "adapter" if lora.rank and device == "cuda" and not lora.load_in_4bit else "merged"
@@ -130,10 +86,7 @@ def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
         share_gib = float(min(8, max(1, int(machine.memory_gib / 10 / engine.count))))
         placement = "separate" if engine.placement == "auto" else engine.placement
         return _with(engine, placement=placement, kv_cache_gib=engine.kv_cache_gib or share_gib)
-    is_separate = config.rollout.max_staleness > 0 or len(machine.gpus) >= separate_gpus(config)
-    placement = engine.placement if engine.placement != "auto" else "separate" if is_separate else "colocate"
-    share = engine.gpu_memory_utilization or SHARES[placement]
-    return _with(engine, placement=placement, gpu_memory_utilization=share)
+    return _with(engine, gpu_memory_utilization=engine.gpu_memory_utilization or SHARES[engine.placement])
 
 
 def threads_of(config: Config, cores: int) -> tuple[int, int]:

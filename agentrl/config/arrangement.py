@@ -1,0 +1,128 @@
+"""How many engines and ranks a run has, and whether they share GPUs, where its configuration leaves that open."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from agentrl.config.machine import Machine
+from agentrl.config.schema import Config
+from agentrl.config.validate import most_ranks, other_gpus, served_on_several
+
+
+class Numbers(NamedTuple):
+    """How many learner ranks and engines there are."""
+
+    ranks: int
+    engines: int
+
+
+def arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config:
+    """Return the configuration with a number of engines and ranks; one of each without GPUs, where machine is None.
+
+    A run that does not learn has no ranks: its engines take all GPUs. Of other runs, engines and ranks may share GPUs
+    and take turns if sampling waits for updates, because each of two halves would wait for the other. If any numbers
+    can run on the machine with what is set, those that are chosen can.
+    """
+    engine, learner = config.engine, config.learner
+    if machine is None:
+        numbers = Numbers((learner.ranks or learner.sharers) * learns, engine.count or 1)
+        placement = "separate" if engine.placement == "auto" else engine.placement
+    elif not learns:
+        numbers, placement = Choice(config, machine).of_engines, "separate"
+    else:
+        choice = Choice(config, machine)
+        best = "colocate" if choice.is_best_shared else "separate"
+        placement = best if engine.placement == "auto" else engine.placement
+        numbers = choice.shared if placement == "colocate" else choice.apart
+    update = {"count": numbers.engines, "tensor_parallel": max(1, engine.tensor_parallel), "placement": placement}
+    return config.model_copy(
+        update={
+            "engine": engine.model_copy(update=update),
+            "learner": learner.model_copy(update={"ranks": numbers.ranks}),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The numbers that are possible on the GPUs of a machine, or of a cluster.
+
+    A batch has samples for so many ranks, and ranks that share micro-batches or weight matrices come in whole groups.
+    An engine is on one machine.
+    """
+
+    config: Config
+    machine: Machine
+
+    @cached_property
+    def apart(self) -> Numbers:
+        """Ranks and engines that share no GPU: one takes what the other leaves, or each about a half."""
+        engine, ranks, group = self.config.engine, self.config.learner.ranks, self.config.learner.sharers
+        if not ranks:
+            half = self.free if engine.count else self.free // (1 + self.gpus_of_rank)
+            left = (self.free - max(1, engine.count) * engine.gpus) // self.gpus_of_rank
+            ranks = _multiple(min(half, left, most_ranks(self.config)), group) or group
+        rollout = self.config.rollout
+        episodes = rollout.prompts * rollout.group_size * (1 + rollout.max_staleness)
+        return Numbers(ranks, engine.count or self._engines(self.free - ranks * self.gpus_of_rank, episodes))
+
+    @cached_property
+    def shared(self) -> Numbers:
+        """Ranks and engines that share GPUs: as many ranks as all engines have GPUs."""
+        engine, learner, size = self.config.engine, self.config.learner, self.config.engine.gpus
+        unit, most = math.lcm(size, learner.sharers), min(self.most_shared, most_ranks(self.config))
+        ranks = learner.ranks or engine.count * size or _multiple(most, unit) or unit
+        return Numbers(ranks, engine.count or max(1, ranks // size))
+
+    @property
+    def of_engines(self) -> Numbers:
+        """The engines of an evaluation."""
+        episodes = self.config.eval.tasks * self.config.eval.samples or sys.maxsize
+        return Numbers(0, self.config.engine.count or self._engines(self.free, episodes))
+
+    @property
+    def is_best_shared(self) -> bool:
+        """Whether ranks and engines must share GPUs to fit, or are more if they do."""
+        (ranks, engines), shared = self.apart, self.shared
+        if self.config.rollout.max_staleness or shared.ranks != shared.engines * self.config.engine.gpus:
+            return False
+        if ranks * self.gpus_of_rank + engines * self.config.engine.gpus > self.free or engines > self.room:
+            return shared.ranks <= most_ranks(self.config)
+        is_open = not (self.config.learner.ranks or self.config.engine.count)
+        can_share = shared.ranks <= min(self.most_shared, most_ranks(self.config))
+        is_more = shared != self.apart and shared.ranks >= ranks and shared.engines >= engines
+        return is_open and can_share and is_more
+
+    @cached_property
+    def free(self) -> int:
+        """The GPUs for engines and ranks."""
+        return len(self.machine.gpus) - other_gpus(self.config)
+
+    @cached_property
+    def room(self) -> int:
+        """How many engines the machines have room for."""
+        return max(0, self.machine.room_for(self.config.engine.gpus, *served_on_several(self.config)))
+
+    @property
+    def most_shared(self) -> int:
+        """How many ranks can share the GPUs of engines."""
+        return min(self.free // self.gpus_of_rank, self.room * self.config.engine.gpus)
+
+    @property
+    def gpus_of_rank(self) -> int:
+        """The GPUs that a rank takes: two if its number is open, and a separate critic gets as many ranks."""
+        critic = self.config.critic
+        return 2 if critic.placement == "separate" and not (critic.ranks or self.config.learner.ranks) else 1
+
+    def _engines(self, gpus: int, episodes: int) -> int:
+        """Return how many engines fit, none of which would be without an episode."""
+        return max(1, min(gpus // self.config.engine.gpus, self.room, episodes))
+
+
+def _multiple(number: int, of: int) -> int:
+    """Return the largest multiple up to a number, 0 if there is none."""
+    return max(0, number - number % of)
