@@ -51,25 +51,34 @@ NODE_LINK_RATE = 50e9
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
-    """Machines of one kind: `gpus` in each, none on CPU machines, and `host_gib` of memory."""
+class Host:
+    """A machine: its GPUs, and its memory in bytes."""
 
-    nodes: int
     gpus: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machines of a run, and the memory of each GPU, that of the smallest."""
+
+    hosts: tuple[Host, ...]
     gpu_gib: float
-    host_gib: float
     kind: GpuKind
 
     @classmethod
     def of(cls, machine: Machine) -> Hardware:
-        """Return the hardware of a machine or of the hosts of a cluster, of which those with GPUs count if any has one.
-
-        Hosts that differ count as the smallest of them.
-        """
+        """Return the hardware of a machine, or of the hosts of a cluster: of those with GPUs if any has one."""
         hosts = machine.hosts or (machine,)
         used = [host for host in hosts if host.gpus] or hosts
-        gpus, gpu_gib = len(machine.gpus) // len(used), min((gpu.memory_gib for gpu in machine.gpus), default=0.0)
-        return cls(len(used), gpus, gpu_gib, min(host.memory_gib for host in used), kind_of(machine.gpus))
+        gpu_gib = min((gpu.memory_gib for gpu in machine.gpus), default=0.0)
+        found = (Host(len(host.gpus), int(host.memory_gib * GIB)) for host in used)
+        return cls(tuple(found), gpu_gib, kind_of(machine.gpus))
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of the machine that has the most."""
+        return max(host.gpus for host in self.hosts)
 
     @property
     def gpu_bytes(self) -> int:
@@ -78,8 +87,8 @@ class Hardware:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of a machine."""
-        return int(self.host_gib * GIB)
+        """Memory of all machines together."""
+        return sum(host.nbytes for host in self.hosts)
 
     def link_rate(self, devices: int) -> float:
         """Return the bytes per second that each of some devices exchanges with the others."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agentrl.config.machine import GIB
 from agentrl.config.schema import Config, LoraSection
-from agentrl.config.validate import ENGINE_GIB, RANK_GIB, WORKER_GIB
+from agentrl.config.validate import ENGINE_GIB, RANK_GIB, WORKER_GIB, counted
 from agentrl.planning.engine import CONTEXT, ServedModel, asleep, awake, kept_asleep, starting
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
@@ -108,9 +108,19 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
 
 
 def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
-    """Yield the CPU memory of each machine: ranks load whole models, and keep there what is offloaded."""
+    """Yield the CPU memory of machines by their GPUs: ranks load whole models, and keep there what is offloaded."""
+    for gpus in sorted({host.gpus for host in hardware.hosts}, reverse=True):
+        memory = [host.nbytes for host in hardware.hosts if host.gpus == gpus]
+        is_alike = len(memory) == len(hardware.hosts)
+        device = "CPU memory" if is_alike else f"CPU memory beside {counted(gpus, 'GPU')}"
+        for phase, items in _host(rank, gpus):
+            yield Need(device, len(memory), phase, items, min(memory))
+
+
+def _host(rank: Rank, gpus: int) -> Iterator[tuple[Phase, tuple[Item, ...]]]:
+    """Yield what is in the CPU memory of a machine with so many GPUs, by phase."""
     config, critic = rank.config, rank.apart
-    ranks, critics, engines = _fullest(config, hardware)
+    ranks, critics, engines = _fullest(config, gpus)
     processes = (ranks + critics) * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
     base = Item("processes", int(processes * GIB))
     asleep = _times(engines, kept_asleep(engine_of(config, rank.models)) if _is_shared(config) else ())
@@ -120,17 +130,17 @@ def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         held += _named("critic", _times(critics, critic.host))
     for phase, items in ((Phase.START, starting), (Phase.UPDATE, held)):
         if items:
-            yield Need("CPU memory", hardware.nodes, phase, (*items, base), hardware.host_bytes)
+            yield phase, (*items, base)
 
 
-def _fullest(config: Config, hardware: Hardware) -> tuple[int, int, int]:
-    """Return the ranks, the critic's ranks and the engines of the machine that has the most ranks.
+def _fullest(config: Config, gpus: int) -> tuple[int, int, int]:
+    """Return the most ranks, ranks of a critic and engines that may be on a machine with so many GPUs.
 
     Ray packs processes, engines first: of several machines one may have no engine, and a rank on every GPU.
     """
-    ranks = min(config.learner.ranks, hardware.gpus)
-    critics = min(config.critic.separate_ranks(config.learner), hardware.gpus - ranks)
-    left = ranks if _is_shared(config) else hardware.gpus - ranks - critics
+    ranks = min(config.learner.ranks, gpus)
+    critics = min(config.critic.separate_ranks(config.learner), gpus - ranks)
+    left = ranks if _is_shared(config) else gpus - ranks - critics
     return ranks, critics, min(config.engine.count, -(-left // config.engine.gpus))
 
 
@@ -164,6 +174,6 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
         items.append(Item("publication", total(rank.publication)))
         processes += (ranks + critics + separate) * RANK_GIB
     items.append(Item("processes", int(processes * GIB)))
-    yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.nodes * hardware.host_bytes)
+    yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.host_bytes)
     yield starting(engine, "engine", config.engine.count, 0)
     yield from (starting(role, "role engine", 1, 0) for role in roles)

@@ -129,7 +129,7 @@ def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy
         hardware = Hardware.of(larger)
         found = _nearest(requested, larger, replace(plan, hardware=hardware))
         if found:
-            return replace(found, nodes=hardware.nodes)
+            return replace(found, nodes=len(hardware.hosts))
     return None
 
 

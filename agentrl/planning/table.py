@@ -57,11 +57,12 @@ def _head(plan: Plan, chosen: Sequence[Change]) -> Iterator[str]:
     config, shape, hardware = plan.config, plan.models.policy, plan.hardware
     yield f"{config.model.name}: {_count(shape.parameters)} parameters, {shape.layers} layers, {config.model.dtype}"
     if config.device == "cuda":
-        machines = f"{hardware.nodes} machines with " if hardware.nodes > 1 else ""
-        gpus = f"{hardware.gpus} x {hardware.kind.name} of {hardware.gpu_gib:.1f} GiB"
+        machines = f"{len(hardware.hosts)} machines with " if len(hardware.hosts) > 1 else ""
+        numbers = " or ".join(map(str, sorted({host.gpus for host in hardware.hosts}, reverse=True)))
+        gpus = f"{numbers} x {hardware.kind.name} of {hardware.gpu_gib:.1f} GiB"
         where = f"on {machines}{gpus}, {config.engine.placement}"
     else:
-        where = f"on CPUs with {hardware.nodes * hardware.host_gib:.1f} GiB of memory"
+        where = f"on CPUs with {hardware.host_bytes / GIB:.1f} GiB of memory"
     split = f" of {config.engine.gpus} GPUs" if config.engine.gpus > 1 else ""
     engines = f"{counted(config.engine.count, 'engine')}{split}"
     learner = f"{counted(config.learner.ranks, 'learner rank')} at ZeRO stage {config.learner.stage}"

@@ -12,7 +12,7 @@ import pytest
 from agentrl.algorithms.configured import configured_algorithm
 from agentrl.cli.flags import split
 from agentrl.config.loading import Setting, load, of_flags
-from agentrl.config.machine import Machine
+from agentrl.config.machine import Machine, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
@@ -23,7 +23,7 @@ from agentrl.planning.fit import fitted_run
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.meta import ConfigReader
 from agentrl.planning.models import RunModels
-from agentrl.planning.need import Fit
+from agentrl.planning.need import Fit, Phase
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import MOST_CHOSEN, Remedy, fastest, is_set, remedies
 from agentrl.planning.shape import ModelShape
@@ -132,13 +132,39 @@ def test_the_nearest_setting_changes_as_little_as_possible() -> None:
         assert plan("Qwen2.5-7B", gpus(8), engine__placement="colocate", **alone).fit is not Fit.FITS
 
 
+def unequal(*counts: int, gib: float = 80.0) -> Machine:
+    return together([gpus(count, gib) for count in counts])
+
+
+def test_machines_of_unequal_gpus_are_counted_each_for_itself() -> None:
+    """Two machines of 8 and of 2 GPUs are not two of 5."""
+    flags = {"learner__ranks": 10, "engine__count": 10, "engine__placement": "colocate", "learner__zero_stage": 2}
+    flags |= {"learner__offload": "true"}
+    needs = plan("Qwen2.5-7B", unequal(8, 2), **flags).needs
+    needs = tuple(need for need in needs if need.device.startswith("CPU") and need.phase is Phase.UPDATE)
+    assert [(need.device, need.count) for need in needs] == [
+        ("CPU memory beside 8 GPUs", 1),
+        ("CPU memory beside 2 GPUs", 1),
+    ]
+    of_eight, of_two = (need.items[0] for need in needs)
+    assert of_eight.name == "offloaded optimizer"
+    assert of_eight.nbytes == 4 * of_two.nbytes
+    [alike] = {need.device for need in plan("Qwen2.5-7B", gpus(8, nodes=2)).needs if need.device.startswith("CPU")}
+    assert alike == "CPU memory"
+
+
+def test_an_engine_may_be_split_over_the_gpus_of_the_largest_machine() -> None:
+    chosen = fitted_run(config(model="Llama-3.1-70B"), unequal(8, 1, 1, gib=24.0), learns=False)
+    assert chosen.engine.tensor_parallel == 8
+
+
 def test_adapters_and_more_machines_are_proposed_only_where_no_setting_fits() -> None:
     [setting] = found_for("Qwen2.5-7B", gpus(1))
     assert setting.advice.startswith("nearest setting that fits: --")
     adapters, machines = found_for("Qwen2.5-7B", gpus(1, 48))
     assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 ")
     assert machines.advice.startswith(f"on {machines.nodes} machines it fits with --")
-    assert machines.plan.hardware.nodes == machines.nodes
+    assert len(machines.plan.hardware.hosts) == machines.nodes
 
 
 def test_what_is_proposed_is_accepted_by_the_algorithm() -> None:
