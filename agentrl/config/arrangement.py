@@ -28,15 +28,17 @@ def arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config
     can run on the machine with what is set, those that are chosen can.
     """
     engine, learner = config.engine, config.learner
-    if machine is None:
+    choice = Choice(config, machine) if machine else None
+    placement = engine.placement
+    if not learns:
+        placement = "separate"
+    elif placement == "auto":
+        placement = "colocate" if choice and choice.is_best_shared else "separate"
+    if choice is None:
         numbers = Numbers((learner.ranks or learner.sharers) * learns, engine.count or 1)
-        placement = "separate" if engine.placement == "auto" else engine.placement
     elif not learns:
-        numbers, placement = Choice(config, machine).of_engines, "separate"
+        numbers = choice.of_engines
     else:
-        choice = Choice(config, machine)
-        best = "colocate" if choice.is_best_shared else "separate"
-        placement = best if engine.placement == "auto" else engine.placement
         numbers = choice.shared if placement == "colocate" else choice.apart
     update = {"count": numbers.engines, "tensor_parallel": max(1, engine.tensor_parallel), "placement": placement}
     return config.model_copy(

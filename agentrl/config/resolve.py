@@ -84,9 +84,9 @@ def _engine(config: Config, machine: Machine, device: str) -> EngineSection:
     )
     if device == "cpu":
         share_gib = float(min(8, max(1, int(machine.memory_gib / 10 / engine.count))))
-        placement = "separate" if engine.placement == "auto" else engine.placement
-        return _with(engine, placement=placement, kv_cache_gib=engine.kv_cache_gib or share_gib)
-    return _with(engine, gpu_memory_utilization=engine.gpu_memory_utilization or SHARES[engine.placement])
+        return _with(engine, kv_cache_gib=engine.kv_cache_gib or share_gib)
+    share = SHARES["colocate" if engine.placement == "colocate" else "separate"]
+    return _with(engine, gpu_memory_utilization=engine.gpu_memory_utilization or share)
 
 
 def threads_of(config: Config, cores: int) -> tuple[int, int]:

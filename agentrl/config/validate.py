@@ -105,7 +105,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     if needed > len(machine.gpus):
         *most, last = _takers(config)
         takers = f"{', '.join(most)} and {last}" if most else last
-        yield f"{takers} take {needed} GPUs; {len(machine.gpus)} are visible: lower one of them"
+        visible = f"{len(machine.gpus)} {'is' if len(machine.gpus) == 1 else 'are'}"
+        yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them"
     elif unequal := [*_unequal(config)]:
         yield from unequal
     elif per_engine > (largest := max(machine.gpus_by_host)):

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 VERSION = 4
 """Of the files in the cache."""
+SIZES = (
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("hidden_size", "intermediate_size", "head_dim", "vocab_size"),
+)
+"""Entries of a config.json that count something of which there must be one; a kind of models need not have them all."""
 WHOLE_HEADS = {"minicpm3"}
 """Kinds of models with latent attention of which vLLM caches the keys and values of all heads all the same."""
 
@@ -108,23 +113,36 @@ def _checked(folder: Path, build: Callable[[Path], Any]) -> Any:
 
 
 def _built(folder: Path) -> ModelShape:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    model, config = _without_memory(folder, AutoModelForCausalLM, "causal language model")
     return shape_of(model, config.get_text_config())
 
 
 def _count(folder: Path) -> int:
+    from transformers import AutoModelForSequenceClassification
+
+    model, _ = _without_memory(folder, AutoModelForSequenceClassification, "sequence classifier")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _without_memory(folder: Path, kind: Any, named: str) -> tuple[Any, Any]:
+    """Return the model that an auto class of transformers builds for a config.json, and its config."""
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    with torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
-    return sum(parameter.numel() for parameter in model.parameters())
+    for name in SIZES:
+        size = getattr(config.get_text_config(), name, None)
+        if isinstance(size, int) and size < 1:
+            raise ValueError(f"{name} is {size}, and must be 1 or more")
+    try:
+        with torch.device("meta"):
+            return kind.from_config(config, trust_remote_code=False), config
+    except ValueError as error:
+        if "Unrecognized configuration class" in str(error):
+            raise ValueError(f"transformers has no {named} of model_type {config.model_type}") from None
+        raise
 
 
 def shape_of(model: Any, config: Any) -> ModelShape:

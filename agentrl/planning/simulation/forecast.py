@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.config.schema import Config
 from agentrl.config.validate import counted
+from agentrl.errors import ConfigError, DeadlineError
 from agentrl.metrics.step import PhaseSeconds
 from agentrl.planning.simulation.calibration import Calibration, calibrate
 from agentrl.planning.simulation.changes import changed, cores_of
@@ -21,6 +22,8 @@ from agentrl.planning.simulation.loop import Played, play
 from agentrl.planning.simulation.recorded import RecordedRun, read
 
 STEPS = 40
+MOST_STALENESS = 64
+"""The largest `max_staleness` that is simulated: as many batches are sampled before the first one counts."""
 FAR = 1.5
 """How far beyond what was recorded a load may be before a note says so."""
 
@@ -138,11 +141,23 @@ def check(run: RecordedRun, seed: int = 0) -> Check:
 
 
 def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: int = STEPS, seed: int = 0) -> Forecast:
-    """Simulate so many steps of a configuration, after those in which the first batches are on their way."""
-    recorded = calibration.run.config
-    start = config.rollout.max_staleness + 1
+    """Simulate so many steps of a configuration, after those in which the first batches are on their way.
+
+    Raises ConfigError for a larger `max_staleness` than MOST_STALENESS, and for a run that would stop because no batch
+    is complete in time.
+    """
+    recorded, age = calibration.run.config, config.rollout.max_staleness
+    if age > MOST_STALENESS:
+        raise ConfigError(f"rollout.max_staleness {age}: a simulation plays at most {MOST_STALENESS}, lower it")
     speed = speeds(recorded, config, cores or cores_of(recorded))
-    played = play(calibration, config, speed, start + steps, start, seed)
+    try:
+        played = play(calibration, config, speed, age + 1 + steps, age + 1, seed)
+    except DeadlineError as error:
+        why = str(error).partition(":")[0]
+        raise ConfigError(
+            f"a run with engine.count {config.engine.count}, learner.ranks {config.learner.ranks} and rollout.workers "
+            f"{config.rollout.workers} would stop: {why}. Change fewer settings"
+        ) from None
     ages = collections.Counter(age for step in played.steps for age in step.ages)
     trained, came_back = ages.total(), ages.total() + sum(step.dropped.total() for step in played.steps)
     total_s = math.fsum(step.seconds.total for step in played.steps)

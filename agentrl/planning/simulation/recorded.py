@@ -11,11 +11,14 @@ from pathlib import Path
 
 from agentrl.algorithms.base import Algorithm, RunShape
 from agentrl.algorithms.registry import make_algorithm
+from agentrl.config.keys import value_of
 from agentrl.config.loading import load
 from agentrl.config.schema import Config
+from agentrl.config.validate import counted
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_steps
+from agentrl.planning.simulation.changes import CHOSEN
 from agentrl.planning.simulation.episode import Episode
 from agentrl.planning.simulation.workload import Attempt, RecordedGroup
 from agentrl.records.folder import RunFolder, existing_run
@@ -87,15 +90,23 @@ def read(folder: Path) -> RecordedRun:
     """Read a run. Raises ConfigError for one that no simulation can be calibrated by, with what it lacks."""
     run = RunFolder(existing_run(folder))
     if not run.is_training:
-        raise ConfigError(f"{folder} is an evaluation: a simulation needs the steps of a training run")
+        raise ConfigError(
+            f"{folder} has no {run.ledger.name}, as an evaluation, or a part of a run: a simulation needs the whole "
+            "folder of a training run"
+        )
     config, steps = load(run.config), tuple(read_steps(run))
+    if unset := [key for key in CHOSEN if value_of(config, key) == 0]:
+        raise ConfigError(
+            f"{run.config} has no {unset[0]}, which every run writes into it: the file is cut short or was edited. "
+            "Restore it, or record another run"
+        )
     algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     recorded = RecordedRun(run.path, config, algorithm, steps, tuple(_attempts(run, steps)))
     if (count := len(recorded.plain_steps)) < LEAST_STEPS:
         raise ConfigError(
-            f"{folder} has {count} of the {LEAST_STEPS} steps that a simulation needs. Of its {len(steps)} steps, the "
-            "first and those just after an evaluation or a checkpoint do not count. Record a longer run, for example "
-            "with --steps 16 --eval.tasks 0 --checkpoint.every 0"
+            f"{folder} has {count} of the {LEAST_STEPS} steps that a simulation needs. Of its "
+            f"{counted(len(steps), 'step')}, the first and those just after an evaluation or a checkpoint do not "
+            "count. Record a longer run, for example with --steps 16 --eval.tasks 0 --checkpoint.every 0"
         )
     if not any(attempt.episode for attempt in recorded.attempts):
         raise ConfigError(f"{folder} has no trajectories: {run.trajectories} is empty or was removed")

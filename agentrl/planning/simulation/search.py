@@ -20,7 +20,9 @@ SAME = 0.02
 """Two layouts whose speeds differ by less than this share are equally fast."""
 STEPS = 12
 EIGHTHS = 8
-MAX_STALENESS = "rollout.max_staleness"
+MAX_STALENESS, WORKERS = "rollout.max_staleness", "rollout.workers"
+ENOUGH = 0.5
+"""The share of the time in which workers are idle above which more of them are not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,13 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     recorded = calibration.run.config
     _check(recorded, hardware)
     changed(recorded, {**changes, MAX_STALENESS: 0, **_least(recorded, hardware, changes)}, hardware.cores)
-    found = [
-        forecast(calibration, changed(recorded, layout, hardware.cores), hardware.cores, STEPS, seed)
-        for layout in layouts(recorded, hardware, changes)
-    ]
+    found: list[Forecast] = []
+    for layout in layouts(recorded, hardware, changes):
+        for workers in _workers(recorded, layout):
+            config = changed(recorded, {**layout, WORKERS: workers}, hardware.cores)
+            found.append(forecast(calibration, config, hardware.cores, STEPS, seed))
+            if found[-1].idle.workers > ENOUGH:
+                break
     if not found:
         raise ConfigError(f"no layout fits {hardware}: give more, or change fewer settings")
     ranked = sorted(found, key=lambda one: -one.samples_per_s)
@@ -78,16 +83,19 @@ def _cost(one: Forecast, best: float) -> tuple[float, ...]:
 
 
 def layouts(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) -> Iterator[Changes]:
-    """Yield the changes of each layout that fits the hardware."""
+    """Yield the changes of each layout that fits the hardware, but for the workers."""
     config = load(recorded, of_arguments(changes))
     bound = config.rollout.max_staleness if MAX_STALENESS in changes else BOUND
     for staleness in ages(bound):
         for placed in _placed(config, hardware, changes, staleness):
-            layout = {**changes, MAX_STALENESS: staleness, **placed}
-            most = max(recorded.rollout.workers, placed["engine.count"])
-            given = changes.get("rollout.workers")
-            for workers in [given] if given else sorted({recorded.rollout.workers, most}):
-                yield {**layout, "rollout.workers": workers}
+            yield {**changes, MAX_STALENESS: staleness, **placed}
+
+
+def _workers(recorded: Config, layout: Changes) -> list[int]:
+    """Return the numbers of workers to try: the given one, or as many as recorded, and then one for each engine."""
+    if given := layout.get(WORKERS):
+        return [given]
+    return sorted({recorded.rollout.workers, max(recorded.rollout.workers, layout["engine.count"])})
 
 
 def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], staleness: int) -> Iterator[Changes]:

@@ -68,7 +68,7 @@ def runs(keys: Keys, machine: Machine) -> bool:
 
 
 def keys_with(**sections: dict[str, Any]) -> Keys:
-    return {"algorithm": {"name": "ppo"}} | dict.fromkeys((*SOME, "learner"), {}) | sections
+    return {"algorithm": {"name": "ppo"}} | {name: {} for name in (*SOME, "learner")} | sections
 
 
 @given(gpus=st.lists(st.integers(0, 8), min_size=1, max_size=4).filter(any), keys=KEYS)

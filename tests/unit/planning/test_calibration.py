@@ -229,8 +229,16 @@ def test_a_folder_without_a_training_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run in"):
         read(tmp_path)
     RunFolder(tmp_path).config.write_text("steps = 3")
-    with pytest.raises(ConfigError, match="is an evaluation"):
+    with pytest.raises(ConfigError, match=r"has no ledger\.sqlite, as an evaluation"):
         read(tmp_path)
+
+
+def test_a_configuration_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    folder = rehearse(tmp_path / "run", calibration(groups(), RATES, LEARNER), config(), steps=8)
+    whole = folder.config.read_text()
+    folder.config.write_text(whole[: whole.index("[engine]")])
+    with pytest.raises(ConfigError, match=r"config\.toml has no engine\.count, which every run writes into it"):
+        read(folder.path)
 
 
 def test_an_environment_without_a_group_is_named(run: RecordedRun) -> None:

@@ -54,6 +54,15 @@ def test_step_times_have_a_mean_a_percentile_and_phases() -> None:
     assert (times.phases.rollout, times.phases.learn) == (5.5, 1.0)
 
 
+def test_what_a_simulation_cannot_play_is_refused() -> None:
+    source = calibration([pair(10)], SHARED, LEARNER)
+    with pytest.raises(ConfigError, match=r"^rollout\.max_staleness 65: a simulation plays at most 64, lower it$"):
+        forecast(source, config(rollout__max_staleness=65))
+    slow = calibration([pair(10)], EngineRates(0.0, 1e4, 0.0), LEARNER)
+    with pytest.raises(ConfigError, match=r"engine.count 1, .* would stop: no batch of .* Change fewer settings"):
+        forecast(slow, config())
+
+
 # --- a recorded run ---------------------------------------------------------------------------------------------
 
 

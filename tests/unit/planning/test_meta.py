@@ -102,6 +102,12 @@ REMOTE = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "
     "changes",
     [
         {"num_key_value_heads": 0},
+        {"num_hidden_layers": 0},
+        {"num_hidden_layers": -3},
+        {"vocab_size": 0},
+        {"intermediate_size": 0},
+        {"head_dim": -2},
+        {"model_type": "t5"},
         {"num_attention_heads": 0},
         {"hidden_size": 0},
         {"hidden_size": "big"},

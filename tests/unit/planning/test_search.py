@@ -104,6 +104,14 @@ def test_of_equally_fast_layouts_the_freshest_and_smallest_comes_first() -> None
     assert best.layout.workers == 1
 
 
+def test_idle_workers_get_no_others_beside_them() -> None:
+    calibrated = calibration([pair(10)], SHARED, LearnerRates(0.0, 0.0), on_gpus())
+    found = search(calibrated, Hardware(gpus=4), {"rollout.max_staleness": 0})
+    assert {one.layout.workers for one in found} == {1}
+    given = search(calibrated, Hardware(gpus=4), {"rollout.max_staleness": 0, "rollout.workers": 3})
+    assert {one.layout.workers for one in given} == {3}
+
+
 def test_workers_are_added_where_they_compute() -> None:
     calibrated = calibration([pair(10, worker_s=1.0)], EngineRates(0.0, 0.001, 0.0), recorded=on_gpus())
     best, *_ = search(calibrated, Hardware(gpus=4), {"rollout.max_staleness": 0})
