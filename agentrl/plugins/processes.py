@@ -37,11 +37,13 @@ class GroupProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill the group, wait until the process is gone, and close its pipes."""
+        """Kill the group, wait until the process is gone, and close its pipes, also if the wait is cancelled."""
         self.kill()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._exited.wait(), REAPED_S)
-        self._transport.close()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._exited.wait(), REAPED_S)
+        finally:
+            self._transport.close()
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):

@@ -25,6 +25,19 @@ async def test_a_process_whose_start_is_cancelled_ends() -> None:
     assert not running("import time; time.sleep(6")
 
 
+async def test_the_pipes_of_a_process_are_closed_also_if_its_end_is_cancelled() -> None:
+    process = await start_process("sleep", "601", stdout=asyncio.subprocess.PIPE)
+    ending = asyncio.ensure_future(process.end())
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait([ending])
+    assert ending.cancelled()
+    stream = process.process.stdout
+    assert stream is not None
+    assert await asyncio.wait_for(stream.read(), 20) == b""
+    assert process._transport.is_closing()
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("turns", [1, 3, 5])
 async def test_a_loop_that_ends_does_not_wait_for_a_process_that_is_starting(turns: int) -> None:
