@@ -189,6 +189,7 @@ async def _ended(team: Actors, registry: ProcessRegistry) -> None:
 
 
 async def _closed(cluster: Cluster, folder: Path) -> None:
+    cluster.kill()
     await cluster.on_other_hosts(clean_host, folder, deadline_s=REMOTE_S)
     await asyncio.to_thread(cluster.close)
     await clean_up(folder)

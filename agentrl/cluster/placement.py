@@ -1,8 +1,8 @@
 """Where the processes of a run are: GPUs of their own, or the same ones by turns, and nodes of a kind.
 
 A bundle is a group of GPUs that Ray reserves on one node: those of an engine, so that a tensor-parallel engine never
-spans nodes, or that of a learner rank. If engines and learner share GPUs, the ranks own them and the engine of the same
-bundle uses them by turns. Not yet verified on GPUs.
+spans nodes, that of a learner rank, or of the reward models that share it. If engines and learner share GPUs, the ranks
+own them and the engine of the same bundle uses them by turns. Not yet verified on GPUs.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Placement:
         """Return the place of the served reward model `index`."""
         if not self._has_gpus:
             return Place(nodes=self.config.reward.nodes)
-        return Place(self._index("reward", index), self.config.reward.gpus)
+        return Place(self._index("reward", index // self.config.reward.on_gpu), self.config.reward.gpus)
 
     @property
     def gpus_per_engine(self) -> int:
@@ -132,8 +132,8 @@ class Placement:
             yield ("scorers", 0), _on(config.scorers.nodes, 1.0)
         for index in range(len(config.role_models)):
             yield ("role", index), _on(config.engine.nodes, 1.0)
-        for index in range(len(config.reward.served)):
-            yield ("reward", index), _on(config.reward.nodes, config.reward.gpus)
+        for index in range(-(-len(config.reward.served) // config.reward.on_gpu)):
+            yield ("reward", index), _on(config.reward.nodes, max(1.0, config.reward.gpus))
 
 
 def learner_only(config: Config) -> Config:

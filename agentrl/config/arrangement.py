@@ -64,13 +64,15 @@ class Choice:
     def apart(self) -> Numbers:
         """Ranks and engines that share no GPU: one takes what the other leaves, or each about a half."""
         engine, ranks, group = self.config.engine, self.config.learner.ranks, self.config.learner.sharers
-        if not ranks:
-            half = self.free if engine.count else self.free // (1 + self.gpus_of_rank)
-            left = (self.free - max(1, engine.count) * engine.gpus) // self.gpus_of_rank
-            ranks = _multiple(min(half, left, most_ranks(self.config)), group) or group
-        rollout = self.config.rollout
-        episodes = rollout.prompts * rollout.group_size * (1 + rollout.max_staleness)
-        return Numbers(ranks, engine.count or self._engines(self.free - ranks * self.gpus_of_rank, episodes))
+        if ranks:
+            return Numbers(ranks, engine.count or self._engines(self.free - ranks, self.episodes))
+        left = (self.free - max(1, engine.count) * engine.gpus) // self.gpus_of_rank
+        most = min(left, most_ranks(self.config))
+        half = most if engine.count else min(most, self.free // (1 + self.gpus_of_rank))
+        least = _multiple(half, group) or group
+        engines = engine.count or self._engines(self.free - least * self.gpus_of_rank, self.episodes)
+        rest = (self.free - engines * engine.gpus) // self.gpus_of_rank
+        return Numbers(max(least, _multiple(min(rest, most), group)), engines)
 
     @cached_property
     def shared(self) -> Numbers:
@@ -88,16 +90,21 @@ class Choice:
 
     @property
     def is_best_shared(self) -> bool:
-        """Whether ranks and engines must share GPUs to fit, or are more if they do."""
-        (ranks, engines), shared = self.apart, self.shared
-        if self.config.rollout.max_staleness or shared.ranks != shared.engines * self.config.engine.gpus:
+        """Whether ranks and engines must share GPUs to fit, or are more if they do: by the product of their numbers."""
+        (ranks, engines), shared, most = self.apart, self.shared, most_ranks(self.config)
+        is_whole = shared.ranks == shared.engines * self.config.engine.gpus
+        if self.config.rollout.max_staleness or not is_whole or shared.ranks % self.config.learner.sharers:
             return False
         if ranks * self.gpus_of_rank + engines * self.config.engine.gpus > self.free or engines > self.room:
-            return shared.ranks <= most_ranks(self.config)
-        is_open = not (self.config.learner.ranks or self.config.engine.count)
-        can_share = shared.ranks <= min(self.most_shared, most_ranks(self.config))
-        is_more = shared != self.apart and shared.ranks >= ranks and shared.engines >= engines
-        return is_open and can_share and is_more
+            return shared.ranks <= most
+        is_more = shared.ranks * min(shared.engines, self.episodes) > ranks * engines
+        return is_more and shared.ranks <= min(self.most_shared, most)
+
+    @property
+    def episodes(self) -> int:
+        """The most episodes that a training run samples at once."""
+        rollout = self.config.rollout
+        return rollout.prompts * rollout.group_size * (1 + rollout.max_staleness)
 
     @cached_property
     def free(self) -> int:

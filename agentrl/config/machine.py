@@ -9,7 +9,7 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -92,19 +92,39 @@ class Machine:
         return [len(host.gpus) for host in self.hosts or (self,)]
 
     def room_for(self, size: int, others: int = 0, size_of_others: int = 1) -> int:
-        """Return how many groups of `size` GPUs, each of one machine, there are beside so many groups of another size.
+        """Return how many groups of `size` GPUs Ray reserves, each on one machine, beside others of another size.
 
-        -1 if the machines have not even room for the others.
+        -1 if it does not even reserve the others.
         """
-        most = {0: 0}  # by the number of other groups so far, up to all of them: the most groups of `size`
-        for gpus in self.gpus_by_host:
-            found: dict[int, int] = {}
-            for placed, groups in most.items():
-                for more in range(min(others - placed, gpus // size_of_others) + 1):
-                    room = groups + (gpus - more * size_of_others) // size
-                    found[placed + more] = max(room, found.get(placed + more, 0))
-            most = found
-        return most.get(others, -1)
+        sizes = self.gpus_by_host
+        most = sum(gpus // size for gpus in sizes)
+        if not others:
+            return most
+        return next((n for n in range(most, -1, -1) if are_placed(sizes, [(size, n), (size_of_others, others)])), -1)
+
+
+def are_placed(gpus: Iterable[int], groups: Iterable[tuple[int, int]]) -> bool:
+    """Return whether Ray reserves groups of GPUs, each on one of the machines that have so many `gpus`.
+
+    `groups` are sizes with their numbers. Ray (strategy PACK) does not look for a division that fits: it takes the
+    machine that keeps the largest share after the largest group, adds what else fits, the largest first, and never
+    comes back to it.
+    """
+    left, waiting = list(gpus), sorted(groups, reverse=True)
+    while waiting := [(size, number) for size, number in waiting if number]:
+        largest = waiting[0][0]
+        fitting = [free for free in left if free >= largest]
+        if not fitting:
+            return False
+        free = max(fitting)
+        left.remove(free)
+        remaining = []
+        for size, number in waiting:
+            taken = min(number, free // size)
+            free -= taken * size
+            remaining.append((size, number - taken))
+        waiting = remaining
+    return True
 
 
 def detect(folder: Path | None = None) -> Machine:

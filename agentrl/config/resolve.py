@@ -8,7 +8,16 @@ from agentrl.config.arrangement import arranged
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
-from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
+from agentrl.config.schema import (
+    MICRO_BATCH_TOKENS,
+    SHARES,
+    Config,
+    CriticSection,
+    EngineSection,
+    LoraSection,
+    ScorersSection,
+    Section,
+)
 from agentrl.config.validate import (
     counted,
     transfer_of,
@@ -30,6 +39,8 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
 
     A resolved configuration comes back equal.
     """
+    if not learns:
+        config = config.model_copy(update={"critic": CriticSection(), "scorers": ScorersSection()})
     model, rollout, weights = config.model, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -425,6 +426,11 @@ class RewardSection(Section):
     def served(self) -> tuple[RewardModelKeys, ...]:
         """The models that the run serves itself in processes of their own: all but judges, which engines serve."""
         return tuple(model for model in self.models if model.model and not model.judge)
+
+    @property
+    def on_gpu(self) -> int:
+        """How many served models share a GPU."""
+        return max(1, math.floor(1 / self.gpus + 1e-9)) if self.gpus else 1
 
     @property
     def judges(self) -> tuple[RewardModelKeys, ...]:

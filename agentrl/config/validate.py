@@ -411,20 +411,14 @@ def other_gpus(config: Config) -> int:
     """Return the GPUs of reward models, of roles and judges, and of scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
-    return _reward_gpus(len(config.reward.served), config.reward.gpus) + others
+    reward = config.reward
+    return math.ceil(math.ceil(len(reward.served) / reward.on_gpu) * max(1.0, reward.gpus)) + others
 
 
 def served_on_several(config: Config) -> tuple[int, int]:
     """Return the number of served reward models that have several GPUs, and how many."""
     each = math.floor(config.reward.gpus)
     return (len(config.reward.served), each) if each > 1 else (0, 1)
-
-
-def _reward_gpus(models: int, each: float) -> int:
-    """Return the GPUs of served reward models: a share of a GPU is one of a single GPU, which holds as many as fit."""
-    if each >= 1:
-        return math.ceil(models * each)
-    return math.ceil(models / math.floor(1 / each + 1e-9)) if each else 0
 
 
 def _takers(config: Config) -> Iterator[str]:

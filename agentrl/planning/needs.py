@@ -122,6 +122,8 @@ def _host(rank: Rank, gpus: int) -> Iterator[tuple[Phase, tuple[Item, ...]]]:
     config, critic = rank.config, rank.apart
     ranks, critics, engines = _fullest(config, gpus)
     processes = (ranks + critics) * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
+    processes += len(rank.models.roles) * ENGINE_GIB
+    processes += (len(rank.models.rewards) + (config.scorers.placement == "separate")) * RANK_GIB
     base = Item("processes", int(processes * GIB))
     asleep = _times(engines, kept_asleep(engine_of(config, rank.models)) if _is_shared(config) else ())
     starting, held = _times(ranks, (*rank.host, *rank.loading)) + asleep, _times(ranks, rank.host) + asleep

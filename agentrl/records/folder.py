@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -168,7 +169,7 @@ def unwritable(path: Path, error: OSError) -> ConfigError:
 def run_lock(path: Path) -> Iterator[None]:
     """Hold the lock of the run in the folder `path`: one process at a time drives a run.
 
-    The kernel releases it however the process ends. Raises RunError with the id of the process that holds it.
+    The kernel releases it however the process ends. Raises RunError with the process that holds it, and its host.
     """
     lock = RunFolder(path).lock
     with lock.open("a+") as file:
@@ -180,7 +181,7 @@ def run_lock(path: Path) -> Iterator[None]:
             if error.errno not in LOCK_UNSUPPORTED:
                 raise
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(f"{os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 

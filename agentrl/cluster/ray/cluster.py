@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -48,6 +49,7 @@ class Cluster:
         self._processes = set(psutil.Process().children()) - before
         self._node_ids: dict[str, str] = {}
         self._spawned = 0
+        self._actors: weakref.WeakSet[ActorHandle] = weakref.WeakSet()
         self._nodes = dict(nodes or {})
         with ExitStack() as undo:  # nobody closes what was not made
             undo.callback(self._connection.close)
@@ -126,7 +128,14 @@ class Cluster:
             placed["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, place.bundle)
         elif not place.gpus:
             placed |= self._spread(place)
-        return start_actor(spec, **placed)
+        actor = start_actor(spec, **placed)
+        self._actors.add(actor)
+        return actor
+
+    def kill(self) -> None:
+        """End every process that was spawned. Ray reports those that something else ends as lost."""
+        for actor in list(self._actors):
+            actor.kill()
 
     def _spread(self, place: Place) -> dict[str, Any]:
         """Return options that start processes on one node after the other; Ray's own are even on average only."""

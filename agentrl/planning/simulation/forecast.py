@@ -24,6 +24,8 @@ from agentrl.planning.simulation.recorded import RecordedRun, read
 STEPS = 40
 MOST_STALENESS = 64
 """The largest `max_staleness` that is simulated: as many batches are sampled before the first one counts."""
+LEAST_STEPS, MOST_SAMPLES = 4, 20_000
+"""Steps of large batches are fewer: so many samples show as much."""
 FAR = 1.5
 """How far beyond what was recorded a load may be before a note says so."""
 
@@ -150,6 +152,8 @@ def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: in
     if age > MOST_STALENESS:
         raise ConfigError(f"rollout.max_staleness {age}: a simulation plays at most {MOST_STALENESS}, lower it")
     speed = speeds(recorded, config, cores or cores_of(recorded))
+    batch = config.rollout.prompts * config.rollout.group_size
+    steps = min(steps, max(LEAST_STEPS, MOST_SAMPLES // batch))
     try:
         played = play(calibration, config, speed, age + 1 + steps, age + 1, seed)
     except DeadlineError as error:

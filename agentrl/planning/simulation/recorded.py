@@ -109,7 +109,7 @@ def read(folder: Path) -> RecordedRun:
             "count. Record a longer run, for example with --steps 16 --eval.tasks 0 --checkpoint.every 0"
         )
     if not any(attempt.episode for attempt in recorded.attempts):
-        raise ConfigError(f"{folder} has no trajectories: {run.trajectories} is empty or was removed")
+        raise ConfigError(f"{folder} has no trajectories: {run.trajectories} is empty, damaged or was removed")
     return recorded
 
 

@@ -103,6 +103,9 @@ class Others(Hosts):
         assert (work, args) == (clean_host, (self.folder,))
         self.asked.append("clean the others")
 
+    def kill(self) -> None:
+        self.asked.append("kill")
+
     def close(self) -> None:
         self.asked.append("close")
 
@@ -118,7 +121,7 @@ async def test_what_a_run_left_on_other_machines_is_removed_before_its_start_and
     async with actors(config, tmp_path, RunFolder(tmp_path), Stop(), timer, lambda _: None, learns=learns):
         assert cluster.asked[:3] == ["ready", "clean the others", "spawn"], "before anything of this run is there"
         cluster.asked.clear()
-    assert cluster.asked == ["clean the others", "close"]
+    assert cluster.asked == ["kill", "clean the others", "close"]
 
 
 async def test_ranks_alone_leave_nothing_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,4 +130,4 @@ async def test_ranks_alone_leave_nothing_on_other_machines(tmp_path: Path, monke
     config = Config.model_validate({"env": {"name": "guess"}, "learner": {"ranks": 1}})
     async with learner_ranks(config, tmp_path, RunFolder(tmp_path), Stop(), PhaseTimer()):
         cluster.asked.clear()
-    assert cluster.asked == ["clean the others", "close"]
+    assert cluster.asked == ["kill", "clean the others", "close"]

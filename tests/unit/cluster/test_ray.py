@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,21 +162,46 @@ async def test_a_run_on_this_machine_alone_refuses_keys_that_name_others(
         await Cluster("test", ProcessRegistry(Path()), nodes={"rollout.nodes": "fast"}).ready(30.0)
 
 
+@dataclass(eq=False)
+class Spawned:
+    """A process in place of an actor's."""
+
+    name: str
+    placed: dict[str, Any]
+    killed: list[str]
+
+    def kill(self) -> None:
+        self.killed.append(self.name)
+
+
 async def test_processes_are_spread_evenly_over_the_machines(
     joined: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = [Node(f"{n:056x}", f"node-{n}", f"10.0.0.{n}") for n in range(3)]
     monkeypatch.setattr(module, "nodes", lambda: there)
-    monkeypatch.setattr(module, "start_actor", lambda _, **placed: placed)
+    monkeypatch.setattr(module, "start_actor", lambda spec, **placed: Spawned(spec.name, placed, []))
     cluster = Cluster("test", ProcessRegistry(Path()))
     await cluster.ready(30.0)
-    options: list[Any] = [cluster.spawn(ActorSpec("one", object)) for _ in range(6)]
+    actors: list[Any] = [cluster.spawn(ActorSpec("one", object)) for _ in range(6)]
+    options = [actor.placed for actor in actors]
     places = [each["scheduling_strategy"] for each in options]
     assert Counter(place.node_id for place in places) == {node.id: 2 for node in there}
     assert all(place.soft for place in places)
     assert all(each["memory"] > 0 for each in options), "Ray heeds no soft affinity of what needs no resource"
     named: Any = cluster.spawn(ActorSpec("one", object, place=Place(nodes="fast")))
-    assert named["scheduling_strategy"] == "SPREAD"
+    assert named.placed["scheduling_strategy"] == "SPREAD"
+
+
+async def test_ray_ends_what_was_spawned_so_that_it_reports_no_loss(
+    joined: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[str] = []
+    monkeypatch.setattr(module, "start_actor", lambda spec, **placed: Spawned(spec.name, placed, killed))
+    cluster = Cluster("test", ProcessRegistry(Path()))
+    kept = [cluster.spawn(ActorSpec(name, object)) for name in ("one", "two")]
+    cluster.kill()
+    assert sorted(killed) == ["one", "two"]
+    assert len(kept) == 2
 
 
 async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.config.machine import Machine
+from agentrl.cluster.placement import Placement
+from agentrl.config.machine import Machine, are_placed
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
@@ -37,7 +40,8 @@ RANKS = (
     st.fixed_dictionaries({}, optional={"ranks": SIZES, "sequence_parallel": SIZES}),
     st.fixed_dictionaries({}, optional={"ranks": SIZES, "tensor_parallel": SIZES}),
 )
-REWARD = {"models": st.just([{"name": "rm", "model": "./rm"}]), "gpus": st.sampled_from((0.5, 1, 2))}
+MODELS = [{"name": name, "model": "./rm"} for name in ("one", "two", "three")]
+REWARD = {"models": st.integers(1, 3).map(lambda n: MODELS[:n]), "gpus": st.sampled_from((0.5, 0.6, 1, 2, 3))}
 SECTIONS = {name: st.fixed_dictionaries({}, optional=keys) for name, keys in SOME.items()}
 KEYS = st.fixed_dictionaries(
     {"algorithm": st.just({"name": "ppo"}), **SECTIONS, "learner": st.one_of(*RANKS)},
@@ -83,6 +87,49 @@ def test_a_run_starts_if_any_numbers_of_engines_and_ranks_can(gpus: list[int], k
     machine = machines(*gpus)
     if not runs(keys, machine):
         assert not [found for found in with_numbers(keys, machine) if runs(found, machine)]
+
+
+@given(gpus=st.lists(st.integers(0, 8), min_size=1, max_size=4).filter(any), keys=KEYS, learns=st.booleans())
+@example([4, 3], keys_with(engine={"tensor_parallel": 2}, reward={"models": MODELS[:1], "gpus": 3}), True)
+@example([3, 4, 3], keys_with(engine={"tensor_parallel": 2}, reward={"models": MODELS[:1], "gpus": 3}), False)
+@example([3, 1], keys_with(reward={"models": MODELS, "gpus": 0.6}), True)
+@settings(max_examples=200)
+def test_what_is_accepted_is_placed(gpus: list[int], keys: Keys, learns: bool) -> None:
+    machine = machines(*gpus)
+    with suppress(ConfigError):
+        config = resolve_run(Config.model_validate(keys), machine, learns=learns)
+        assert resolve_run(config, machine, learns=learns) == config
+        bundles = Placement(config).bundles
+        assert bundles is not None
+        assert all(bundle["GPU"] % 1 == 0 for bundle in bundles), "a share of a GPU is none of a machine's whole ones"
+        assert are_placed(gpus, Counter(int(bundle["GPU"]) for bundle in bundles).items())
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"scorers": {"placement": "separate"}, "algorithm": {"kl_coef": 0.01}},
+        {"critic": {"placement": "separate", "ranks": 3}, "algorithm": {"name": "ppo"}},
+        {"critic": {"placement": "separate"}, "learner": {"ranks": 2}, "algorithm": {"name": "ppo"}},
+    ],
+)
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_an_evaluation_has_neither_critic_nor_scorers(gpus: int, keys: Keys) -> None:
+    config = resolve_run(Config.model_validate(keys), machines(gpus), learns=False)
+    assert (config.engine.count, Placement(config).bundles) == (gpus, [{"GPU": 1}] * gpus)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "keys", "ranks", "engines"),
+    [
+        ((8, 8, 8), {"engine": {"tensor_parallel": 8}, "rollout": {"max_staleness": 1}}, 16, 1),
+        ((*[1] * 12, 4), {"engine": {"tensor_parallel": 4}}, 12, 1),
+        ((5,), {"engine": {"tensor_parallel": 2}, "rollout": {"max_staleness": 1}}, 3, 1),
+    ],
+)
+def test_ranks_get_what_engines_cannot_use(gpus: tuple[int, ...], keys: Keys, ranks: int, engines: int) -> None:
+    config = resolve_run(Config.model_validate(keys), machines(*gpus))
+    assert (config.learner.ranks, config.engine.count) == (ranks, engines)
 
 
 @pytest.mark.parametrize("learns", [True, False])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.config.machine import Gpu, Machine, detect, together
+from agentrl.config.machine import Gpu, Machine, are_placed, detect, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
@@ -109,17 +108,30 @@ def test_engines_leave_room_for_reward_models_of_several_gpus() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("gpus", "groups", "placed"),
+    [
+        ([3, 4], [(2, 2), (3, 1)], False),
+        ([3, 4], [(2, 1), (3, 1)], True),
+        ([3, 4], [(2, 2), (1, 3)], True),
+        ([5, 8], [(4, 2), (5, 1)], False),
+        ([4, 4], [(4, 2)], True),
+        ([4, 4], [(8, 1)], False),
+        ([], [(1, 0)], True),
+    ],
+)
+def test_groups_are_placed_as_ray_does_it(gpus: list[int], groups: list[tuple[int, int]], placed: bool) -> None:
+    """`tests/real/test_placement_groups.py` asks Ray the same."""
+    assert are_placed(gpus, groups) == placed
+
+
 @given(
     gpus=st.lists(st.integers(0, 6), min_size=1, max_size=4),
     size=st.integers(1, 4), others=st.integers(0, 3), size_of_others=st.integers(1, 4),
 )  # fmt: skip
-def test_the_room_for_groups_is_that_of_the_best_division(
+def test_the_room_for_groups_is_the_most_that_are_placed(
     gpus: list[int], size: int, others: int, size_of_others: int
 ) -> None:
-    divisions = product(*(range(count // size_of_others + 1) for count in gpus))
-    rooms = [
-        sum((count - taken * size_of_others) // size for count, taken in zip(gpus, division, strict=True))
-        for division in divisions
-        if sum(division) == others
-    ]
-    assert machines(*gpus).room_for(size, others, size_of_others) == max(rooms, default=-1)
+    room = machines(*gpus).room_for(size, others, size_of_others)
+    groups = [[(size, n), (size_of_others, others)] for n in range(sum(gpus) + 1)]
+    assert room == max((n for n, each in enumerate(groups) if are_placed(gpus, each)), default=-1)

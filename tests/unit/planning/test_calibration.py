@@ -221,7 +221,7 @@ def test_a_run_of_few_steps_is_refused_with_the_remedy(tmp_path: Path) -> None:
 def test_a_run_without_trajectories_is_refused(tmp_path: Path) -> None:
     folder = rehearse(tmp_path / "run", calibration(groups(), RATES, LEARNER), config(), steps=8)
     shutil.rmtree(folder.trajectories)
-    with pytest.raises(ConfigError, match=r"no trajectories: .*trajectories is empty or was removed"):
+    with pytest.raises(ConfigError, match=r"no trajectories: .*trajectories is empty, damaged or was removed"):
         read(folder.path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from agentrl.records.folder import RunFolder, check_free, run_lock
 def test_a_folder_has_one_driver_at_a_time(tmp_path: Path) -> None:
     with run_lock(tmp_path):
         for enter in (check_free, lambda folder: run_lock(folder).__enter__()):
-            with pytest.raises(RunError, match=f"is in use by process {os.getpid()}"):
+            with pytest.raises(RunError, match=f"is in use by process {os.getpid()} on {socket.gethostname()}"):
                 enter(tmp_path)
     check_free(tmp_path)
 
@@ -30,7 +31,7 @@ def test_a_file_system_without_locks_holds_up_no_run(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with run_lock(tmp_path):
-        assert RunFolder(tmp_path).lock.read_text() == str(os.getpid())
+        assert RunFolder(tmp_path).lock.read_text() == f"{os.getpid()} on {socket.gethostname()}"
 
 
 def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
