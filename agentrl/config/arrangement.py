@@ -93,12 +93,19 @@ class Choice:
         """Whether ranks and engines must share GPUs to fit, or are more if they do: by the product of their numbers."""
         (ranks, engines), shared, most = self.apart, self.shared, most_ranks(self.config)
         is_whole = shared.ranks == shared.engines * self.config.engine.gpus
-        if self.config.rollout.max_staleness or not is_whole or shared.ranks % self.config.learner.sharers:
+        if not (self.may_share and is_whole) or shared.ranks % self.config.learner.sharers:
             return False
         if ranks * self.gpus_of_rank + engines * self.config.engine.gpus > self.free or engines > self.room:
             return shared.ranks <= most
         is_more = shared.ranks * min(shared.engines, self.episodes) > ranks * engines
         return is_more and shared.ranks <= min(self.most_shared, most)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether ranks and engines may share GPUs by all other keys."""
+        learner, engine, weights = self.config.learner, self.config.engine, self.config.weights
+        is_asked = learner.nodes in ("", engine.nodes) and weights.transfer != "nccl"
+        return is_asked and self.config.rollout.max_staleness == 0
 
     @property
     def episodes(self) -> int:

@@ -12,10 +12,8 @@ from agentrl.config.schema import (
     MICRO_BATCH_TOKENS,
     SHARES,
     Config,
-    CriticSection,
     EngineSection,
     LoraSection,
-    ScorersSection,
     Section,
 )
 from agentrl.config.validate import (
@@ -39,8 +37,6 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
 
     A resolved configuration comes back equal.
     """
-    if not learns:
-        config = config.model_copy(update={"critic": CriticSection(), "scorers": ScorersSection()})
     model, rollout, weights = config.model, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"

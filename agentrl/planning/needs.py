@@ -140,10 +140,11 @@ def _fullest(config: Config, gpus: int) -> tuple[int, int, int]:
 
     Ray packs processes, engines first: of several machines one may have no engine, and a rank on every GPU.
     """
-    ranks = min(config.learner.ranks, gpus)
+    of_engines = gpus // config.engine.gpus * config.engine.gpus
+    ranks = min(config.learner.ranks, of_engines if _is_shared(config) else gpus)
     critics = min(config.critic.separate_ranks(config.learner), gpus - ranks)
     left = ranks if _is_shared(config) else gpus - ranks - critics
-    return ranks, critics, min(config.engine.count, -(-left // config.engine.gpus))
+    return ranks, critics, min(config.engine.count, left // config.engine.gpus)
 
 
 def _is_shared(config: Config) -> bool:

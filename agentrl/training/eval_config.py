@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from agentrl.config.keys import SHORT_FLAGS, keys
 from agentrl.config.loading import ENV, Setting, load
-from agentrl.config.schema import Config, CriticSection, LearnerSection, LoraSection, ScorersSection
+from agentrl.config.schema import Config, CriticSection, EngineSection, LearnerSection, LoraSection, ScorersSection
 from agentrl.config.values import expanded
 from agentrl.errors import ConfigError
 from agentrl.records.checkpoints import of_newest
@@ -43,7 +43,20 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
         raise ConfigError("eval.tasks is 0, so there is nothing to score: set --eval.tasks 64 or another number")
     # The processes that trained the model need no resources on this machine; a saved model has its adapters merged.
     unread = {"learner": LearnerSection(), "critic": CriticSection(), "scorers": ScorersSection()}
-    return config.model_copy(update={**unread, "lora": LoraSection(), "placement": "auto"})
+    weights = config.weights.model_copy(update={"transfer": "auto"})
+    engine = _alone(config.engine, {setting.key for setting in settings})
+    return config.model_copy(
+        update={**unread, "lora": LoraSection(), "placement": "auto", "weights": weights, "engine": engine}
+    )
+
+
+def _alone(engine: EngineSection, given: Collection[str]) -> EngineSection:
+    """Return engines that share no GPU with a learner; their share of it was chosen for that unless it is given."""
+    if engine.placement != "colocate":
+        return engine
+    key = "gpu_memory_utilization"
+    share = engine.gpu_memory_utilization if f"engine.{key}" in given else EngineSection().gpu_memory_utilization
+    return engine.model_copy(update={"placement": "auto", key: share})
 
 
 def is_read(key: str) -> bool:

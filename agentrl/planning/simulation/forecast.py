@@ -25,7 +25,7 @@ STEPS = 40
 MOST_STALENESS = 64
 """The largest `max_staleness` that is simulated: as many batches are sampled before the first one counts."""
 LEAST_STEPS, MOST_SAMPLES = 4, 20_000
-"""Steps of large batches are fewer: so many samples show as much."""
+"""Steps of large batches are fewer: so many samples, the most of a batch, show as much."""
 FAR = 1.5
 """How far beyond what was recorded a load may be before a note says so."""
 
@@ -149,8 +149,7 @@ def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: in
     is complete in time.
     """
     recorded, age = calibration.run.config, config.rollout.max_staleness
-    if age > MOST_STALENESS:
-        raise ConfigError(f"rollout.max_staleness {age}: a simulation plays at most {MOST_STALENESS}, lower it")
+    check_size(config)
     speed = speeds(recorded, config, cores or cores_of(recorded))
     batch = config.rollout.prompts * config.rollout.group_size
     steps = min(steps, max(LEAST_STEPS, MOST_SAMPLES // batch))
@@ -181,6 +180,18 @@ def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: in
         sum(step.dropped["filtered"] for step in played.steps) / came_back,
         tuple(notes(calibration, config, played)),
     )
+
+
+def check_size(config: Config) -> None:
+    """Raise ConfigError for a run that would take minutes to simulate."""
+    age, prompts, size = config.rollout.max_staleness, config.rollout.prompts, config.rollout.group_size
+    if age > MOST_STALENESS:
+        raise ConfigError(f"rollout.max_staleness {age}: a simulation plays at most {MOST_STALENESS}, lower it")
+    if prompts * size > MOST_SAMPLES:
+        raise ConfigError(
+            f"rollout.prompts {prompts} x rollout.group_size {size}: a simulation plays batches of at most "
+            f"{MOST_SAMPLES} samples, lower one of them"
+        )
 
 
 def notes(calibration: Calibration, config: Config, played: Played) -> Iterator[str]:

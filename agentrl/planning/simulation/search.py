@@ -12,7 +12,7 @@ from agentrl.config.validate import counted, most_ranks, other_gpus
 from agentrl.errors import ConfigError
 from agentrl.planning.simulation.calibration import Calibration
 from agentrl.planning.simulation.changes import changed
-from agentrl.planning.simulation.forecast import Forecast, forecast
+from agentrl.planning.simulation.forecast import Forecast, check_size, forecast
 
 BOUND = 4
 """The bound of staleness if none is given."""
@@ -48,6 +48,8 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     recorded = calibration.run.config
     _check(recorded, hardware)
     changed(recorded, {**changes, MAX_STALENESS: 0, **_least(recorded, hardware, changes)}, hardware.cores)
+    bound = {MAX_STALENESS: changes.get(MAX_STALENESS, BOUND)}
+    check_size(load(recorded, of_arguments({**changes, **bound})))
     found: list[Forecast] = []
     for layout in layouts(recorded, hardware, changes):
         for workers in _workers(recorded, layout):
@@ -101,16 +103,17 @@ def _workers(recorded: Config, layout: Changes) -> list[int]:
 def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], staleness: int) -> Iterator[Changes]:
     """Yield how many engines and ranks there are, and whether they share GPUs; each group of ranks gets a sample."""
     if not hardware.gpus:
-        share = hardware.cores if staleness == 0 else hardware.cores // 2
+        share = hardware.cores if staleness == 0 else max(1, hardware.cores // 2)
         yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
         return
     gpus, size, most = hardware.gpus, recorded.engine.gpus, most_ranks(recorded)
+    episodes = recorded.rollout.prompts * recorded.rollout.group_size * (1 + staleness)
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
         left = _most(gpus, lambda n: n + engines * size + _beside(recorded, n)) if engines else None
         for learners in _counts(min(gpus, most + 1), ranks or (left and min(left, most))):
             free = gpus - learners - _beside(recorded, learners)
-            count = engines or free // size
+            count = engines or min(free // size, episodes)
             if 0 < count * size <= free and learners % recorded.learner.sharers == 0:
                 yield {"engine.count": count, "learner.ranks": learners, "engine.placement": "separate"}
     count = min(_most(gpus, lambda n: n * size + _beside(recorded, n * size)), most // size)

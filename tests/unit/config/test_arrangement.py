@@ -108,15 +108,14 @@ def test_what_is_accepted_is_placed(gpus: list[int], keys: Keys, learns: bool) -
 @pytest.mark.parametrize(
     "keys",
     [
-        {"scorers": {"placement": "separate"}, "algorithm": {"kl_coef": 0.01}},
-        {"critic": {"placement": "separate", "ranks": 3}, "algorithm": {"name": "ppo"}},
-        {"critic": {"placement": "separate"}, "learner": {"ranks": 2}, "algorithm": {"name": "ppo"}},
+        {"engine": {"nodes": "fast"}, "learner": {"nodes": "big"}},
+        {"learner": {"nodes": "big"}},
+        {"weights": {"transfer": "nccl"}},
     ],
 )
-@pytest.mark.parametrize("gpus", [1, 4])
-def test_an_evaluation_has_neither_critic_nor_scorers(gpus: int, keys: Keys) -> None:
-    config = resolve_run(Config.model_validate(keys), machines(gpus), learns=False)
-    assert (config.engine.count, Placement(config).bundles) == (gpus, [{"GPU": 1}] * gpus)
+def test_ranks_that_are_asked_for_elsewhere_share_no_gpus(keys: Keys) -> None:
+    config = resolve_run(Config.model_validate(keys), machines(8, 8))
+    assert (config.engine.placement, config.engine.count, config.learner.ranks) == ("separate", 8, 8)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,12 @@ def test_what_the_user_sets_is_kept() -> None:
         (ONE_GPU, {"critic.nodes": "big"}, "critic.nodes has no effect without critic.placement separate"),
         (ONE_GPU, {"scorers.nodes": "big"}, "scorers.nodes has no effect without scorers.placement separate"),
         (ONE_GPU, {"reward.nodes": "big"}, "reward.nodes has no effect without a reward model that the run serves"),
-        (ONE_GPU, {"learner.nodes": "big"}, "ranks are on the GPUs of engines. Set engine.nodes big in its place"),
+        (
+            ONE_GPU,
+            {"learner.nodes": "big", "engine.placement": "colocate"},
+            "ranks are on the GPUs of engines. Set engine.nodes big in its place",
+        ),
+        (ONE_GPU, {"learner.nodes": "big"}, "with engine.placement separate take 2 GPUs; 1 is visible"),
         (
             LAPTOP,
             SHARED | {"critic.placement": "separate", "critic.ranks": "3"},

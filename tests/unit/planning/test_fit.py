@@ -153,6 +153,15 @@ def test_machines_of_unequal_gpus_are_counted_each_for_itself() -> None:
     assert alike == "CPU memory"
 
 
+def test_a_machine_too_small_for_an_engine_has_none_of_the_ranks_that_share_its_gpus() -> None:
+    """Its memory keeps no run from starting."""
+    small = dataclasses.replace(gpus(3), memory_gib=60.0)
+    flags = {"engine__tensor_parallel": 4, "engine__placement": "colocate", "learner__zero_stage": 3}
+    found = plan("Qwen2.5-7B", together([gpus(4), small]), **flags, learner__offload="true")
+    assert found.config.learner.ranks == 4
+    assert found.fit is Fit.FITS
+
+
 def test_an_engine_may_be_split_over_the_gpus_of_the_largest_machine() -> None:
     chosen = fitted_run(config(model="Llama-3.1-70B"), unequal(8, 1, 1, gib=24.0), learns=False)
     assert chosen.engine.tensor_parallel == 8

@@ -58,6 +58,8 @@ def test_what_a_simulation_cannot_play_is_refused() -> None:
     source = calibration([pair(10)], SHARED, LEARNER)
     with pytest.raises(ConfigError, match=r"^rollout\.max_staleness 65: a simulation plays at most 64, lower it$"):
         forecast(source, config(rollout__max_staleness=65))
+    with pytest.raises(ConfigError, match=r"^rollout\.prompts 5001 x rollout\.group_size 4: .* at most 20000 samples"):
+        forecast(source, config(rollout__prompts=5001, rollout__group_size=4))
     slow = calibration([pair(10)], EngineRates(0.0, 1e4, 0.0), LEARNER)
     with pytest.raises(ConfigError, match=r"engine.count 1, .* would stop: no batch of .* Change fewer settings"):
         forecast(slow, config())

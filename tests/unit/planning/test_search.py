@@ -6,6 +6,7 @@ import pytest
 
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
+from agentrl.planning.simulation import search as module
 from agentrl.planning.simulation.calibration import LearnerRates
 from agentrl.planning.simulation.engine import EngineRates
 from agentrl.planning.simulation.search import Hardware, ages, layouts, search
@@ -34,10 +35,10 @@ def test_many_gpus_are_divided_by_eighths() -> None:
     assert {ranks for _, _, ranks, placement in found if placement == "separate"} == {8, 16, 24, 32, 40, 48, 56}
 
 
-def test_there_are_no_more_ranks_than_samples() -> None:
+def test_there_are_no_more_ranks_and_engines_than_samples() -> None:
     few = on_gpus(rollout__prompts=4)
     found = tried(Hardware(gpus=64), {"rollout.max_staleness": 0}, few)
-    assert found == {(0, 64 - ranks, ranks, "separate") for ranks in range(1, 8)} | {(0, 8, 8, "colocate")}
+    assert found == {(0, 8, ranks, "separate") for ranks in range(1, 8)} | {(0, 8, 8, "colocate")}
     more = tried(Hardware(gpus=64), {"rollout.max_staleness": 0, "rollout.prompts": 32}, few)
     assert (0, 64, 64, "colocate") in more
     assert tried(Hardware(gpus=64), {"rollout.max_staleness": 0, "learner.ranks": 9}, few) == set()
@@ -116,6 +117,13 @@ def test_workers_are_added_where_they_compute() -> None:
     calibrated = calibration([pair(10, worker_s=1.0)], EngineRates(0.0, 0.001, 0.0), recorded=on_gpus())
     best, *_ = search(calibrated, Hardware(gpus=4), {"rollout.max_staleness": 0})
     assert best.layout.workers > 1
+
+
+def test_a_search_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrated = calibration([pair(10)], SHARED, LearnerRates(0.0, 0.0), config())
+    monkeypatch.setattr(module, "forecast", lambda *_: pytest.fail("it plays a layout"))
+    with pytest.raises(ConfigError, match=r"^rollout\.max_staleness 65: "):
+        search(calibrated, Hardware(cores=4), {"rollout.max_staleness": 65})
 
 
 def test_hardware_that_nothing_fits_is_refused() -> None:

@@ -16,6 +16,7 @@ from agentrl.config.keys import keys
 from agentrl.config.loading import of_arguments, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config, ScorersSection
+from agentrl.config.toml import to_toml
 from agentrl.env import resolve
 from agentrl.errors import ConfigError
 from agentrl.metrics.step import EvaluationRecord
@@ -25,7 +26,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.training import launch, loop
 from agentrl.training.eval_config import READ, SECTIONS, evaluation_config, is_read
 from agentrl.training.inputs import RunInputs
-from tests.unit.config.test_resolve import LAPTOP
+from tests.unit.config.test_resolve import FOUR_GPUS, LAPTOP
 from tests.unit.records.synthetic import synthetic_run
 
 
@@ -95,6 +96,21 @@ def test_an_evaluation_has_none_of_the_processes_that_only_training_needs(run: R
     run.config.write_text(run.config.read_text() + keys)
     config = resolve_run(evaluation_config(None, of_flags([("model", str(run.path))])), LAPTOP)
     assert (config.scorers, config.lora.rank) == (ScorersSection(), 0)
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": {"rank": 8}}, {"rollout": {"max_staleness": 1}}])
+def test_a_run_on_gpus_is_scored_wherever_its_engines_were(run: RunFolder, changes: dict[str, object]) -> None:
+    """Weights travel by no transfer, and an engine that shared its GPU with a learner has it alone."""
+    packages = FOUR_GPUS.packages | {"peft": "0.21.2"}
+    machine = dataclasses.replace(FOUR_GPUS, packages=packages)
+    trained = resolve_run(Config.model_validate(changes), machine)
+    run.config.write_text(to_toml(trained))
+    name = ("model", str(run.path))
+    engine = resolve_run(evaluation_config(None, of_flags([name])), machine, learns=False).engine
+    assert (engine.count, engine.gpu_memory_utilization) == (trained.engine.count, 0.9)
+    flag = ("engine.gpu_memory_utilization", "0.5")
+    given = resolve_run(evaluation_config(None, of_flags([name, flag])), machine, learns=False).engine
+    assert given.gpu_memory_utilization == 0.5
 
 
 def test_a_run_that_a_file_names_stands_for_its_newest_checkpoint_too(run: RunFolder, tmp_path: Path) -> None:
