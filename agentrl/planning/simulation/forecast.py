@@ -145,8 +145,8 @@ def check(run: RecordedRun, seed: int = 0) -> Check:
 def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: int = STEPS, seed: int = 0) -> Forecast:
     """Simulate so many steps of a configuration, after those in which the first batches are on their way.
 
-    Raises ConfigError for a larger `max_staleness` than MOST_STALENESS, and for a run that would stop because no batch
-    is complete in time.
+    Raises ConfigError for a run that `check_size` refuses, and for one that would stop because no batch is complete in
+    time.
     """
     recorded, age = calibration.run.config, config.rollout.max_staleness
     check_size(config)
