@@ -132,8 +132,8 @@ class Placement:
             yield ("scorers", 0), _on(config.scorers.nodes, 1.0)
         for index in range(len(config.role_models)):
             yield ("role", index), _on(config.engine.nodes, 1.0)
-        for index in range(-(-len(config.reward.served) // config.reward.on_gpu)):
-            yield ("reward", index), _on(config.reward.nodes, max(1.0, config.reward.gpus))
+        for index, gpus in enumerate(config.reward.groups):
+            yield ("reward", index), _on(config.reward.nodes, gpus)
 
 
 def learner_only(config: Config) -> Config:

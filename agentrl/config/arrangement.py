@@ -111,7 +111,7 @@ class Choice:
     def episodes(self) -> int:
         """The most episodes that a training run samples at once."""
         rollout = self.config.rollout
-        return rollout.prompts * rollout.group_size * (1 + rollout.max_staleness)
+        return rollout.samples * (1 + rollout.max_staleness)
 
     @cached_property
     def free(self) -> int:

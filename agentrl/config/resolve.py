@@ -9,11 +9,7 @@ from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
 from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
-from agentrl.config.validate import (
-    counted,
-    transfer_of,
-    validate,
-)
+from agentrl.config.validate import counted, transfer_of, validate
 
 S = TypeVar("S", bound=Section)
 

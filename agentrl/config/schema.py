@@ -319,6 +319,11 @@ class RolloutSection(Section):
         0.5, gt=0, le=1, description="stop the run when more than this share of a batch's samples is invalid"
     )
 
+    @property
+    def samples(self) -> int:
+        """The samples of a batch."""
+        return self.prompts * self.group_size
+
 
 class RewardModelKeys(Section):
     """One entry of `reward.models`: a reward model that the run asks at `url`, or serves itself from `model`."""
@@ -431,6 +436,11 @@ class RewardSection(Section):
     def on_gpu(self) -> int:
         """How many served models share a GPU."""
         return max(1, math.floor(1 / self.gpus + 1e-9)) if self.gpus else 1
+
+    @property
+    def groups(self) -> list[float]:
+        """The GPUs of each served model, or of those that share one."""
+        return [max(1.0, self.gpus)] * -(-len(self.served) // self.on_gpu)
 
     @property
     def judges(self) -> tuple[RewardModelKeys, ...]:

@@ -310,7 +310,7 @@ def check_targets(layers: Iterable[str], known: Collection[str]) -> None:
 def _batch(config: Config) -> Iterator[str]:
     """Numbers that contradict each other."""
     rollout, learner, evaluation = config.rollout, config.learner, config.eval
-    samples, shares = rollout.prompts * rollout.group_size, learner.groups * learner.updates_per_batch
+    samples, shares = rollout.samples, learner.groups * learner.updates_per_batch
     if samples < shares:
         keys = ("sequence_parallel", "tensor_parallel")
         divided = "".join(f" / learner.{key}" for key in keys if getattr(learner, key) > 1)
@@ -398,8 +398,7 @@ def transfer_of(device: str, engine: EngineSection, lora: LoraSection) -> str:
 
 def most_ranks(config: Config) -> int:
     """Return how many learner ranks a batch has samples for: each group of ranks needs one for each update."""
-    samples, learner = config.rollout.prompts * config.rollout.group_size, config.learner
-    return learner.sharers * (samples // learner.updates_per_batch)
+    return config.learner.sharers * (config.rollout.samples // config.learner.updates_per_batch)
 
 
 def separate_gpus(config: Config) -> int:
@@ -411,8 +410,7 @@ def other_gpus(config: Config) -> int:
     """Return the GPUs of reward models, of roles and judges, and of scorers and critic outside the policy's ranks."""
     others = len(config.role_models) + (config.scorers.placement == "separate")
     others += config.critic.separate_ranks(config.learner)
-    reward = config.reward
-    return math.ceil(math.ceil(len(reward.served) / reward.on_gpu) * max(1.0, reward.gpus)) + others
+    return math.ceil(sum(config.reward.groups)) + others
 
 
 def served_on_several(config: Config) -> tuple[int, int]:

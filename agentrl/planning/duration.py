@@ -46,7 +46,7 @@ class Load:
         rollout = config.rollout
         prompt = min(prompt_tokens, config.model.max_context - 1)
         response = min(config.model.max_context - prompt, rollout.max_tokens * max(1, rollout.max_turns))
-        return cls(rollout.prompts, rollout.prompts * rollout.group_size, prompt, response)
+        return cls(rollout.prompts, rollout.samples, prompt, response)
 
     @property
     def learned(self) -> int:

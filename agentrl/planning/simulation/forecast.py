@@ -151,8 +151,7 @@ def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: in
     recorded, age = calibration.run.config, config.rollout.max_staleness
     check_size(config)
     speed = speeds(recorded, config, cores or cores_of(recorded))
-    batch = config.rollout.prompts * config.rollout.group_size
-    steps = min(steps, max(LEAST_STEPS, MOST_SAMPLES // batch))
+    steps = min(steps, max(LEAST_STEPS, MOST_SAMPLES // config.rollout.samples))
     try:
         played = play(calibration, config, speed, age + 1 + steps, age + 1, seed)
     except DeadlineError as error:
@@ -184,13 +183,13 @@ def forecast(calibration: Calibration, config: Config, cores: int = 0, steps: in
 
 def check_size(config: Config) -> None:
     """Raise ConfigError for a run that would take minutes to simulate."""
-    age, prompts, size = config.rollout.max_staleness, config.rollout.prompts, config.rollout.group_size
-    if age > MOST_STALENESS:
+    rollout = config.rollout
+    if (age := rollout.max_staleness) > MOST_STALENESS:
         raise ConfigError(f"rollout.max_staleness {age}: a simulation plays at most {MOST_STALENESS}, lower it")
-    if prompts * size > MOST_SAMPLES:
+    if rollout.samples > MOST_SAMPLES:
         raise ConfigError(
-            f"rollout.prompts {prompts} x rollout.group_size {size}: a simulation plays batches of at most "
-            f"{MOST_SAMPLES} samples, lower one of them"
+            f"rollout.prompts {rollout.prompts} x rollout.group_size {rollout.group_size}: a simulation plays batches "
+            f"of at most {MOST_SAMPLES} samples, lower one of them"
         )
 
 

@@ -48,8 +48,6 @@ def search(calibration: Calibration, hardware: Hardware, changes: Mapping[str, A
     recorded = calibration.run.config
     _check(recorded, hardware)
     changed(recorded, {**changes, MAX_STALENESS: 0, **_least(recorded, hardware, changes)}, hardware.cores)
-    bound = {MAX_STALENESS: changes.get(MAX_STALENESS, BOUND)}
-    check_size(load(recorded, of_arguments({**changes, **bound})))
     found: list[Forecast] = []
     for layout in layouts(recorded, hardware, changes):
         for workers in _workers(recorded, layout):
@@ -85,10 +83,10 @@ def _cost(one: Forecast, best: float) -> tuple[float, ...]:
 
 
 def layouts(recorded: Config, hardware: Hardware, changes: Mapping[str, Any]) -> Iterator[Changes]:
-    """Yield the changes of each layout that fits the hardware, but for the workers."""
-    config = load(recorded, of_arguments(changes))
-    bound = config.rollout.max_staleness if MAX_STALENESS in changes else BOUND
-    for staleness in ages(bound):
+    """Yield the changes of each layout that fits the hardware, but for the workers. Raises ConfigError by its size."""
+    config = load(recorded, of_arguments({MAX_STALENESS: BOUND, **changes}))
+    check_size(config)
+    for staleness in ages(config.rollout.max_staleness):
         for placed in _placed(config, hardware, changes, staleness):
             yield {**changes, MAX_STALENESS: staleness, **placed}
 
@@ -107,7 +105,7 @@ def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], st
         yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
         return
     gpus, size, most = hardware.gpus, recorded.engine.gpus, most_ranks(recorded)
-    episodes = recorded.rollout.prompts * recorded.rollout.group_size * (1 + staleness)
+    episodes = recorded.rollout.samples * (1 + staleness)
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
         left = _most(gpus, lambda n: n + engines * size + _beside(recorded, n)) if engines else None
