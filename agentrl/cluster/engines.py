@@ -14,7 +14,7 @@ from agentrl.cluster.workers import Workers
 from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import AgentRLError, RunError, acatch
+from agentrl.errors import AgentRLError, LearnerError, RunError, acatch
 from agentrl.records.restarts import Restarts
 from agentrl.weights.publisher import Refill
 
@@ -170,7 +170,7 @@ class Engines:
             error = (await acatch(self._restart(engine_id))).error
             if error is None:
                 break
-            if isinstance(error, RunError):
+            if isinstance(error, RunError | LearnerError):  # a learner that fails in the refill loses every engine
                 raise error
             why = str(as_run_error(error))
             self._restarts.lost("engines", name, why)

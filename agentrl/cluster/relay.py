@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agentrl.cluster.placement import Place
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec, node_address
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import AgentRLError, DeadlineError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, LearnerError, WeightsError
 from agentrl.types import TensorSpec
-from agentrl.weights.delivery import Staged
+from agentrl.weights.delivery import AHEAD, Staged
 from agentrl.weights.host_files import HostFiles
-from agentrl.weights.staging import Bucket, StagedBucket
+from agentrl.weights.staging import Bucket, StagedBucket, remove_staged
+
+T = TypeVar("T")
 
 START_S = 120.0
 ANSWER_S = 10.0
@@ -27,15 +29,17 @@ class HostAgents:
     """A process on each host of the run that needs one, which has its staged files. Hosts are named by their addresses.
 
     A process that is gone, that did not answer, or whose host left the cluster and came back, is started again when it
-    is needed.
+    is needed. `folder` is that of the run, which all hosts see.
     """
 
-    def __init__(self, cluster: Cluster, fallback: Path) -> None:
-        self._cluster, self._fallback = cluster, fallback
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._cluster, self.folder = cluster, folder
         self._agents: dict[str, asyncio.Task[ActorHandle]] = {}
         self._stuck: dict[str, ActorHandle] = {}
         self._checks: set[asyncio.Task[Any]] = set()
         self._nodes: dict[str, str] = {}
+        self.without_store: set[str] = set()
+        """The hosts on which a process died while a bucket passed through Ray's object store: none does any more."""
 
     async def agent(self, host: str) -> ActorHandle:
         """Return the process of a host. Raises AgentRLError if it does not start."""
@@ -74,6 +78,13 @@ class HostAgents:
                 self._stuck[host] = agent
             raise
 
+    async def answers(self, host: str, agent: ActorHandle) -> bool:
+        """Return whether a process of a host is still there. Raises DeadlineError if it does not say."""
+        if self._running(host) is agent:
+            with suppress(WeightsError):
+                await self.call(host, "check", deadline_s=ANSWER_S)
+        return self._running(host) is agent
+
     def check(self, host: str) -> None:
         """See whether the process of a host answers, without waiting for it."""
         task = asyncio.create_task(self.call(host, "check", deadline_s=ANSWER_S))
@@ -93,7 +104,7 @@ class HostAgents:
 
     async def _started(self, host: str) -> ActorHandle:
         place = Place(nodes=f"node:{host}")
-        spec = ActorSpec(f"files of {host}", HostFiles, (self._fallback, host), place=place, died=WeightsError)
+        spec = ActorSpec(f"files of {host}", HostFiles, (self.folder, host), place=place, died=WeightsError)
         agent = self._cluster.spawn(spec)
         self._cluster.register(await agent.make(deadline_s=START_S))
         self._nodes[host] = (await self._cluster.node_ids(ANSWER_S)).get(host, "")
@@ -108,6 +119,7 @@ class HostRelay:
 
     def __init__(self, agents: HostAgents, source: Callable[[], str] = node_address) -> None:
         self._agents, self._source = agents, source
+        self._shared = _Shared(agents.folder)
 
     def host_of(self, engine: Engine) -> str:
         """Return the host of an engine that has started."""
@@ -121,21 +133,65 @@ class HostRelay:
         others = sorted({*hosts} - {source})
         is_here = not others and source == node_address()
         async with aclosing(buckets):
+            self._shared.clear()
             if not is_here:
                 await self._agents.renew()
             async for bucket in buckets:
-                yield bucket if is_here else _RelayedBucket(self._agents, bucket, source, others, deadline_s)
+                yield (
+                    bucket
+                    if is_here
+                    else _RelayedBucket(self._agents, self._shared, bucket, source, others, deadline_s)
+                )
+
+
+class _Shared:
+    """What a publication has in a folder that all hosts see, until the next one begins.
+
+    Engines read it until the publication is over, and when one host removes a file on a network file system, the
+    readers on others lose it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths: set[Path] = set()
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._paths
+
+    def has(self, path: Path) -> bool:
+        """Return whether a bucket was staged in the folder itself."""
+        return path.parent == self._folder
+
+    def place(self, path: Path) -> Path:
+        """Return where a bucket is to be in the folder: where it was staged, or under a name that nothing has."""
+        placed = path if self.has(path) else self._folder / f"{path.name}-shared{len(self._paths)}"
+        self._paths.add(placed)
+        return placed
+
+    def clear(self) -> None:
+        """Remove it."""
+        for path in self._paths:
+            remove_staged(path)
+        self._paths.clear()
 
 
 class _RelayedBucket:
-    """A bucket with copies on other hosts."""
+    """A bucket with copies on other hosts, or in the folder that all hosts see."""
 
     def __init__(
-        self, agents: HostAgents, bucket: StagedBucket, source: str, others: Sequence[str], deadline_s: float
+        self,
+        agents: HostAgents,
+        shared: _Shared,
+        bucket: StagedBucket,
+        source: str,
+        others: Sequence[str],
+        deadline_s: float,
     ) -> None:
-        self._agents, self._bucket, self._source, self._deadline_s = agents, bucket, source, deadline_s
+        self._agents, self._shared, self._bucket = agents, shared, bucket
+        self._source, self._deadline_s = source, deadline_s
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # what is done once for all hosts
         self._copies = {host: asyncio.create_task(self._copy(host)) for host in others}
-        self._reading = asyncio.create_task(self._read()) if others else None
+        self._written: set[str] = set()  # hosts with files of their own, or soon
         self._late: dict[str, WeightsError] = {}
 
     @property
@@ -164,36 +220,89 @@ class _RelayedBucket:
         return self._bucket.moved(copy.result())
 
     def discard(self) -> None:
-        for task in (self._reading, *self._copies.values()):
-            if task is not None:
-                task.cancel()
-                task.add_done_callback(_retrieve)
-        for host in self._copies:
+        for task in (*self._tasks.values(), *self._copies.values()):
+            task.cancel()
+            task.add_done_callback(_retrieve)
+        for host in self._written:
             self._agents.discard(host, self._bucket.path.name)
+        if self._bucket.path in self._shared:
+            return
         if self._source == node_address():
             self._bucket.discard()
         else:
             self._agents.discard(self._source, self._bucket.path.name, is_source=True)
 
-    async def _read(self) -> Any:
-        """Return a reference to the bytes, which stay in the object store of the source until they are asked for."""
-        agent = await self._agents.agent(self._source)
-        return agent.begin("read", self._bucket.path)
-
     async def _copy(self, host: str) -> Path:
-        assert self._reading is not None
-        parcel = await asyncio.shield(self._reading)
-        name = self._bucket.path.name
+        """Return the copy for a host: through Ray's object store, or in the folder that all hosts see.
+
+        Raises LearnerError for what is the fault of the learner's host.
+        """
         try:
-            path: Path = await self._agents.call(host, "write", name, parcel, deadline_s=self._deadline_s)
-        except AgentRLError:
-            # Nothing else notices a process that died while it read: its error reaches the one that writes.
-            await self._agents.call(self._source, "check", deadline_s=ANSWER_S)
-            raise
+            if await self._has_room(host) and (copy := await self._stored(host)):
+                return copy
+            return await self._once(self._share)
         except asyncio.CancelledError:
             self._agents.check(self._source)  # what is given up may have waited for the one that reads
             raise
-        return path
+
+    async def _has_room(self, host: str) -> bool:
+        """Return whether the bucket may pass through Ray's object store, here and there."""
+        if self._shared.has(self._bucket.path) or self._source in self._agents.without_store:
+            return False
+        on_their_way = AHEAD * self._bucket.nbytes
+        has_room: bool = await self._agents.call(host, "has_room", on_their_way, deadline_s=self._deadline_s)
+        return has_room and await self._once(self._source_has_room)
+
+    async def _source_has_room(self) -> bool:
+        try:
+            has_room: bool = await self._agents.call(
+                self._source, "has_room", self._bucket.nbytes, deadline_s=self._deadline_s
+            )
+        except WeightsError:
+            return False
+        return has_room
+
+    async def _stored(self, host: str) -> Path | None:
+        """Return the copy of a host in its shared memory, None if the process that reads on the learner's host died."""
+        agent, parcel = await self._once(self._read)
+        name = self._bucket.path.name
+        self._written.add(host)
+        try:
+            copy: Path = await self._agents.call(host, "write", name, parcel, deadline_s=self._deadline_s)
+        except AgentRLError:
+            # Nothing else notices a process that died while it read: its error reaches the one that writes.
+            if await self._agents.answers(self._source, agent):
+                raise
+            self._agents.without_store.add(self._source)
+            return None
+        return copy
+
+    async def _read(self) -> tuple[ActorHandle, Any]:
+        """Return the process that reads, and a reference to the bytes, which stay in its store until asked for."""
+        agent = await self._agents.agent(self._source)
+        return agent, agent.begin("read", self._bucket.path)
+
+    async def _share(self) -> Path:
+        """Return the copy in the folder that all hosts see. It is tried again if the process that copies dies."""
+        try:
+            with suppress(WeightsError):
+                return await self._placed()
+            return await self._placed()
+        except AgentRLError as error:
+            raise LearnerError(f"the weights cannot leave {self._source}, the learner's host: {error}") from error
+
+    async def _placed(self) -> Path:
+        copy = self._shared.place(self._bucket.path)
+        await self._agents.call(self._source, "share", self._bucket.path, copy, deadline_s=self._deadline_s)
+        return copy
+
+    async def _once(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of some work that is done once for all hosts."""
+        name = work.__name__
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(work())
+        result: T = await asyncio.shield(self._tasks[name])
+        return result
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

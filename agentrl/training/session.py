@@ -19,6 +19,7 @@ from agentrl.metrics.trackers import Metrics, best_evaluation
 from agentrl.records.checkpoints import folder_of, prune, write_environments
 from agentrl.records.folder import RunFolder
 from agentrl.records.journal import RunJournal
+from agentrl.records.jsonl import noted
 from agentrl.report.terminal import TerminalView
 from agentrl.report.words import rewriting_words
 from agentrl.rollout.scheduler import Scheduler
@@ -83,7 +84,7 @@ class Session:
             return await self.stop.cut(self.scheduler.next_batch(self.scheduler.settings.patience_s + SLACK_S))
 
     async def update(self, batch: Batch) -> Learned:
-        """Train the batch and publish the new weights as the next version.
+        """Train the batch and publish the new weights as the next version. If that fails, record the step first.
 
         If no weight changed, nothing is published: the engines already hold the learner's weights.
         """
@@ -108,11 +109,17 @@ class Session:
                 baselines = [baseline.sample for group in batch.groups for baseline in group.greedy]
                 self.journal.trained(self.version, self.step, [report.samples for report in reports], baselines)
                 self.state, self.is_whole = dict(self.algorithm.state), True
-            with self.timer.phase("publish"):
-                publication = self.publisher.publish(self.version) if has_moved else self.publisher.keep()
-                published_mib = (await publication).mib
+            learned = Learned(tuple(reports), len(with_signal))
+            try:
+                with self.timer.phase("publish"):
+                    publication = self.publisher.publish(self.version) if has_moved else self.publisher.keep()
+                    learned = replace(learned, published_mib=(await publication).mib)
+            except BaseException as error:
+                with noted(error):
+                    self.record(batch, learned)  # the checkpoint of the end has this step
+                raise
         self.scheduler.trained(self.version)
-        return Learned(tuple(reports), len(with_signal), published_mib)
+        return learned
 
     def record(self, batch: Batch, learned: Learned) -> None:
         """Record and show the step. Raises LearnerError after several steps in a row without a finite gradient."""

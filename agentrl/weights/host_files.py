@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -9,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.weights.staging import discard_staged, staging_root
+from agentrl.weights.staging import discard_staged, shared_memory_takes, staging_root
 
 Parcel: TypeAlias = Mapping[str, NDArray[np.uint8]]
 """The bytes of a bucket's files by their names; that of a single file is ""."""
@@ -29,10 +32,21 @@ class HostFiles:
     def check(self) -> None:
         """Answer, which a process that is gone does not."""
 
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether Ray's object store, which is in /dev/shm like the buckets, can take so many bytes more.
+
+        Where it cannot, Ray's processes die of a signal.
+        """
+        return shared_memory_takes(nbytes)
+
     def read(self, path: Path) -> Parcel:
         """Return the bytes of a bucket, of which a copy in the object store of this host is made."""
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         return {file.name if path.is_dir() else "": np.fromfile(file, np.uint8) for file in files}
+
+    async def share(self, path: Path, copy: Path) -> None:
+        """Let all hosts see a bucket as `copy`, which is in a folder of them all; it may be there already."""
+        await asyncio.to_thread(_share, path, copy)
 
     def write(self, name: str, parcel: Parcel) -> Path:
         """Write a bucket under a name that no other bucket has; nothing is left if it is discarded already."""
@@ -69,3 +83,14 @@ class HostFiles:
 
     def _copy(self, name: str) -> str:
         return f"{name}-{self._host}"
+
+
+def _share(path: Path, copy: Path) -> None:
+    if path.is_dir():
+        if path != copy:
+            shutil.copytree(path, copy)
+    elif path != copy:
+        shutil.copyfile(path, copy)
+    else:  # written through a mapping, which a network file system sends on nobody knows when
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -46,7 +46,7 @@ class StagedBucket:
 
     def discard(self) -> None:
         """Remove the files; engines that still map them keep their contents. Idempotent."""
-        _remove(self.path)
+        remove_staged(self.path)
 
 
 def stage(named_tensors: Iterable[NamedTensor], fallback: Path, bucket_bytes: int) -> Iterator[StagedBucket]:
@@ -62,7 +62,7 @@ def stage(named_tensors: Iterable[NamedTensor], fallback: Path, bucket_bytes: in
         try:
             yield _written(group, Path(name), size, is_last=is_last)
         except BaseException:
-            _remove(Path(name))
+            remove_staged(Path(name))
             raise
 
 
@@ -73,7 +73,7 @@ def stage_adapter(named: Sequence[NamedTensor], fallback: Path, write: Callable[
     try:
         write(folder)
     except BaseException:
-        _remove(folder)
+        remove_staged(folder)
         raise
     nbytes = sum(tensor.nbytes for _, tensor in named)
     return StagedBucket({"adapter": str(folder)}, tuple(spec_of(*one) for one in named), folder, nbytes, is_last=True)
@@ -109,17 +109,18 @@ def _stored(model: Path) -> Iterator[NamedTensor]:
 def discard_staged(name: str, fallback: Path) -> None:
     """Remove what was staged under a name on this host. Idempotent."""
     for root in (_SHARED_MEMORY, fallback):
-        _remove(root / name)
+        remove_staged(root / name)
 
 
 def discard_leftovers(fallback: Path) -> None:
     """Remove what a process that was killed had staged with this `fallback`."""
     for root in (_SHARED_MEMORY, fallback):
         for path in root.glob(f"{staging_prefix(fallback)}*"):
-            _remove(path)
+            remove_staged(path)
 
 
-def _remove(path: Path) -> None:
+def remove_staged(path: Path) -> None:
+    """Remove a file or a folder that was staged. Idempotent."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -156,9 +157,12 @@ def tensor_groups(named_tensors: Iterable[NamedTensor], bucket_bytes: int) -> It
 
 def staging_root(size: int, fallback: Path) -> Path:
     """Return the folder for files of so many bytes."""
-    if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > size + (16 << 20):
-        return _SHARED_MEMORY
-    return fallback
+    return _SHARED_MEMORY if shared_memory_takes(size) else fallback
+
+
+def shared_memory_takes(size: int) -> bool:
+    """Return whether /dev/shm has room for so many bytes."""
+    return _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > size + (16 << 20)
 
 
 def _written(group: list[NamedTensor], path: Path, size: int, *, is_last: bool) -> StagedBucket:

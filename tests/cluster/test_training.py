@@ -189,6 +189,34 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
     assert summary.conservation.holds
 
 
+def test_weights_reach_engines_of_other_hosts_although_shared_memory_is_full(three: list[Host], shared: Path) -> None:
+    """Ray's object store is there too; what it has no room for goes through the folder of the run."""
+    head, left, right = three
+    placed = {"engine.nodes": "right", "learner.nodes": "left", "rollout.nodes": "head"}
+    fill(left)
+    run = Command(head, shared / "run.log", ["train", *flags(shared, "run", **placed, steps=1000)])
+    folder = RunFolder(shared / "run")
+    try:
+        run.steps(2)
+        fill(right)
+        run.steps(2)
+        head.run("pkill", "-INT", "-f", "agentrl train")
+        assert run.end() == 130, run.said
+    finally:
+        run.close()
+    assert read_restarts(folder) == []
+    assert list(folder.path.glob(f"{staging_prefix(folder.path)}*")) == []
+    summary = read(folder)
+    assert summary is not None
+    assert summary.conservation.holds
+
+
+def fill(host: Host) -> None:
+    """Leave half a MiB of a host's shared memory."""
+    filler = "/dev/shm/filler"
+    host.run("sh", "-c", f"dd if=/dev/zero of={filler} bs=64k 2>/dev/null; truncate -s -512K {filler}")
+
+
 @pytest.mark.long
 def test_a_host_of_the_critic_that_is_lost_is_named_and_the_run_goes_on_elsewhere(
     three: list[Host], shared: Path

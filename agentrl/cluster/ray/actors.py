@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import itertools
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +16,17 @@ from typing import Any
 
 import psutil
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from agentrl.cluster.placement import ANYWHERE, Place
 from agentrl.cluster.processes import ProcessRecord, identified, this_host
 from agentrl.errors import AgentRLError, DeadlineError
 
 CONCURRENT_CALLS = 100_000
+UNREACHABLE_S = 1.0
+"""How often a process is called again whose host cannot be reached."""
+_CALLER = uuid.uuid4().hex
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,9 @@ class ActorSpec:
     """Specification of a Ray actor: `factory(*args)` runs in its process when `ActorHandle.make` is called.
 
     `is_blocking` objects answer one call at a time in their main thread; others run on an asyncio loop. Calls raise
-    `died` when the process is gone.
+    `died` when the process is gone. While its host cannot be reached, `ActorHandle.call` of a blocking object waits,
+    for what such an object holds is not replaced: the call runs once, though it may be sent again. That of another
+    object raises `died`.
     """
 
     name: str
@@ -61,19 +70,48 @@ class _Host:
         return node_address(), free_port()
 
 
+@dataclass
+class _Answered:
+    """A call that was made: what it returned, or what it raised."""
+
+    number: int
+    value: Any = None
+    error: Exception | None = None
+
+    def again(self, number: int, method: str) -> Any:
+        """Answer it again, to the caller who sent it again."""
+        if number < self.number:
+            raise AgentRLError(f"the answer to {method} was lost on the way")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
 class _BlockingHost:
-    """The process of an object that computes in its main thread."""
+    """The process of an object that computes in its main thread.
+
+    A caller numbers its calls upwards. When it sends one again, for its answer may be lost, it gets the same answer.
+    """
 
     def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._factory, self._args = factory, args
         self._object: Any = None
+        self._answered: dict[str, _Answered] = {}  # the last call of each caller
 
     def make(self, role: str, *args: Any) -> ProcessRecord:
         self._object = self._factory(*self._args, *args)
         return identified(role, [os.getpid()])[0]
 
-    def call(self, method: str, *args: Any) -> Any:
-        return getattr(self._object, method)(*args)
+    def call(self, caller: str, number: int, method: str, *args: Any) -> Any:
+        if caller in self._answered and number <= self._answered[caller].number:
+            return self._answered[caller].again(number, method)
+        answered = self._answered[caller] = _Answered(number)  # the last one may be large, and is freed
+        try:
+            answered.value = getattr(self._object, method)(*args)
+        except Exception as error:
+            answered.error = copy.copy(error)  # without the frames that it came through, and their tensors
+            raise
+        return answered.value
 
     def devices(self) -> list[str]:
         return list(ray.get_runtime_context().get_accelerator_ids()["GPU"])
@@ -85,8 +123,8 @@ class _BlockingHost:
 class ActorHandle:
     """An object in an actor as its callers see it. Picklable: it may be sent to other actors."""
 
-    def __init__(self, name: str, actor: Any, died: type[AgentRLError]) -> None:
-        self.name, self._actor, self._died = name, actor, died
+    def __init__(self, name: str, actor: Any, died: type[AgentRLError], *, is_blocking: bool = False) -> None:
+        self.name, self._actor, self._died, self._is_blocking = name, actor, died, is_blocking
         self.key = uuid.uuid4().hex
         self.where = ""
         """What follows its name in messages: " on HOST" once it is made on another host than its caller's."""
@@ -96,11 +134,22 @@ class ActorHandle:
 
         Cancelling the caller, or running out of time, cancels the call in the process.
         """
-        ref = self._actor.call.remote(method, *args)
-        return await self._answer(ref, method, deadline_s)
+        if not self._is_blocking:
+            return await self._answer(self._actor.call.remote(method, *args), method, deadline_s)
+        number, ends_at = next(_NUMBERS), time.monotonic() + deadline_s
+        while True:
+            ref = self._actor.call.remote(_CALLER, number, method, *args)
+            try:
+                return await self._answer(ref, method, deadline_s, ends_at - time.monotonic())
+            except ActorUnavailableError:
+                if ends_at - time.monotonic() <= UNREACHABLE_S:
+                    raise self._late(method, deadline_s) from None
+                await asyncio.sleep(UNREACHABLE_S)
 
     def begin(self, method: str, *args: Any) -> Any:
-        """Call a method and wait for nothing; returns a reference, which may be the argument of another actor's call.
+        """Call a method of an object whose methods are coroutines, and wait for nothing.
+
+        Returns a reference, which may be the argument of another actor's call.
 
         The result stays on the actor's host until then.
         """
@@ -134,24 +183,34 @@ class ActorHandle:
         """End the process at once. Idempotent."""
         ray.kill(self._actor, no_restart=True)
 
-    async def _answer(self, ref: Any, method: str, deadline_s: float) -> Any:
+    async def _answer(self, ref: Any, method: str, deadline_s: float, left_s: float | None = None) -> Any:
+        """Return a call's result. With `left_s` of the deadline ActorUnavailableError is raised: it is sent again."""
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s if left_s is None else left_s):
                 return await ref
         except TimeoutError:
             ray.cancel(ref)
-            raise DeadlineError(f"{self.name}{self.where}: {method} took longer than {deadline_s:.0f} s") from None
+            raise self._late(method, deadline_s) from None
         except asyncio.CancelledError:
             ray.cancel(ref)
             raise
         except RayTaskError as error:
             raise self._unwrapped(error, method) from error
+        except ActorUnavailableError as error:
+            if left_s is not None:
+                raise
+            raise self._died(
+                f"{self.name}{self.where}: its host could not be reached during {method} ({first_line(error)})"
+            ) from None
         except RayActorError as error:
             raise self._died(
                 f"{self.name}{self.where}: its process died during {method} ({first_line(error)})"
             ) from None
         except RayError as error:
             raise self._died(f"{self.name}{self.where}: {method} failed ({first_line(error)})") from error
+
+    def _late(self, method: str, deadline_s: float) -> DeadlineError:
+        return DeadlineError(f"{self.name}{self.where}: {method} took longer than {deadline_s:.0f} s")
 
     def _unwrapped(self, error: RayTaskError, method: str) -> BaseException:
         cause = getattr(error, "cause", None)
@@ -195,4 +254,5 @@ def start_actor(spec: ActorSpec, **placed: Any) -> ActorHandle:
     if spec.env:
         options["runtime_env"] = {"env_vars": dict(spec.env)}
     host = _BlockingHost if spec.is_blocking else _Host
-    return ActorHandle(spec.name, ray.remote(host).options(**options).remote(spec.factory, spec.args), spec.died)
+    actor = ray.remote(host).options(**options).remote(spec.factory, spec.args)
+    return ActorHandle(spec.name, actor, spec.died, is_blocking=spec.is_blocking)

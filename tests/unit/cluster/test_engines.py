@@ -20,7 +20,7 @@ from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
-from agentrl.errors import AgentRLError, DeadlineError, EngineRefusedError, RunError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, EngineRefusedError, LearnerDiedError, RunError, WeightsError
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
 from agentrl.rollout.slots import Slots
@@ -201,6 +201,14 @@ async def test_more_deaths_than_restarts_fail_the_run(run: Run) -> None:
     with pytest.raises(RunError, match=r"^engines died 3 times \(engine.restarts = 2\); the last, engine 0: never$"):
         await run.end()
     assert list(run.engines.serving()) == [1]
+
+
+async def test_a_learner_that_fails_in_a_refill_ends_the_run_and_costs_no_engine(run: Run) -> None:
+    run.faults = [LearnerDiedError("learner rank 0: its process died")]
+    run.replace(0, "it died")
+    with pytest.raises(LearnerDiedError, match="learner rank 0"):
+        await run.end()
+    assert len(read_restarts(run.folder)) == 1, "that of the engine that died"
 
 
 async def test_a_fault_that_nobody_foresaw_is_a_failed_attempt(run: Run) -> None:

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 import ray
 from ray import _raylet
-from ray.exceptions import RuntimeEnvSetupError
+from ray.exceptions import ActorUnavailableError, RuntimeEnvSetupError
 
 from agentrl.cluster.placement import Place
 from agentrl.cluster.processes import ProcessRegistry
+from agentrl.cluster.ray import actors as calls
 from agentrl.cluster.ray import cluster as module
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.ray.nodes import Node
-from agentrl.errors import EngineDiedError, RunError
+from agentrl.errors import AgentRLError, DeadlineError, EngineDiedError, LearnerDiedError, RunError
 
 TIMED_OUT = Exception(
     "The current node timed out during startup. This could happen because some of the raylet failed to startup."
@@ -210,3 +211,71 @@ async def test_whatever_ray_raises_for_a_call_is_an_error_of_agentrl() -> None:
     actor = SimpleNamespace(make=SimpleNamespace(remote=lambda *_: answer))
     with pytest.raises(EngineDiedError, match="engine 0: start failed"):
         await ActorHandle("engine 0", actor, EngineDiedError).make(deadline_s=5.0)
+
+
+class Unreachable:
+    """The actor of a rank whose host is reached again after `count` calls, each of which may have got there."""
+
+    def __init__(self, count: int, *, arrive: bool) -> None:
+        self._host = calls._BlockingHost(list, ())
+        self._host.make("rank 0")
+        self._count, self._arrive = count, arrive
+        self.call = SimpleNamespace(remote=self._remote)
+
+    def _remote(self, *words: Any) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._count -= 1
+        value = self._host.call(*words) if self._arrive or self._count < 0 else None
+        if self._count < 0:
+            answer.set_result(value)
+        else:
+            answer.set_exception(ActorUnavailableError("its host is cut off", None))
+        return answer
+
+    @property
+    def made(self) -> list[int]:
+        return list(self._host._object)
+
+
+@pytest.mark.parametrize("arrive", [True, False])
+async def test_a_rank_whose_host_is_cut_off_for_a_while_is_called_once(
+    monkeypatch: pytest.MonkeyPatch, arrive: bool
+) -> None:
+    monkeypatch.setattr(calls, "UNREACHABLE_S", 0.0)
+    actor = Unreachable(3, arrive=arrive)
+    rank = ActorHandle("rank 0", actor, LearnerDiedError, is_blocking=True)
+    await rank.call("append", 1, deadline_s=20.0)
+    await rank.call("append", 2, deadline_s=20.0)
+    assert actor.made == [1, 2]
+    assert await rank.call("index", 2, deadline_s=20.0) == 1
+
+
+async def test_a_rank_whose_host_stays_cut_off_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "UNREACHABLE_S", 0.0)
+    rank = ActorHandle("rank 0", Unreachable(1 << 30, arrive=False), LearnerDiedError, is_blocking=True)
+    with pytest.raises(DeadlineError, match="rank 0: append took longer than 0 s"):
+        await rank.call("append", 1, deadline_s=0.1)
+
+
+async def test_an_engine_whose_host_cannot_be_reached_is_lost_for_it_can_be_replaced() -> None:
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answer.set_exception(ActorUnavailableError("its host is cut off", None))
+    actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: answer))
+    with pytest.raises(EngineDiedError, match="engine 0: its host could not be reached during pause"):
+        await ActorHandle("engine 0", actor, EngineDiedError).call("pause", deadline_s=5.0)
+
+
+def test_what_a_lost_call_raised_is_said_when_it_is_sent_again() -> None:
+    host = calls._BlockingHost(list, ())
+    host.make("rank 0")
+    with pytest.raises(ValueError, match="not in list"):
+        host.call("driver", 1, "index", 5)
+    with pytest.raises(ValueError, match="not in list") as raised:
+        host.call("driver", 1, "index", 5)
+    assert len(raised.traceback) == 3, "the frames of the call itself are not kept"
+    host.call("driver", 2, "append", 5)
+    with pytest.raises(AgentRLError, match="the answer to index was lost"):
+        host.call("driver", 1, "index", 5)
+    assert host.call("another", 1, "index", 5) == 0, "each caller has numbers of its own"

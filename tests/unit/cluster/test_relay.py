@@ -20,9 +20,9 @@ from agentrl.cluster.ray.actors import ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.relay import HostAgents, HostRelay
 from agentrl.engine.protocol import Engine
-from agentrl.errors import AgentRLError, DeadlineError, WeightsError
+from agentrl.errors import AgentRLError, DeadlineError, LearnerError, WeightsError
 from agentrl.types import Version
-from agentrl.weights import staging
+from agentrl.weights import host_files, staging
 from agentrl.weights.delivery import Delivery
 from agentrl.weights.host_files import HostFiles
 from agentrl.weights.staging import StagedBucket, stage, stage_adapter
@@ -40,6 +40,7 @@ class Agent:
     def __init__(self, host: str, files: HostFiles, calls: Counter[tuple[str, str]]) -> None:
         self._host, self._files, self._calls = host, files, calls
         self.is_dead = self.is_stuck = self.is_killed = False
+        self.dies_of = ""
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -61,10 +62,12 @@ class Agent:
                 values.append(await value if asyncio.isfuture(value) else value)
             except (AgentRLError, OSError) as error:
                 raise AgentRLError(f"files of {self._host}: {method} raised {error}") from error
+        self.is_dead |= method == self.dies_of
         if self.is_dead:
             raise WeightsError(f"files of {self._host}: its process died during {method}")
         self._calls[method, self._host] += 1
-        return getattr(self._files, method)(*values)
+        result = getattr(self._files, method)(*values)
+        return await result if asyncio.iscoroutine(result) else result
 
     def begin(self, method: str, *args: Any) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(self.call(method, *args, deadline_s=1.0))
@@ -82,6 +85,8 @@ class Hosts:
         self.started: Counter[str] = Counter()
         self.nodes = {host: f"node of {host}" for host in (LEARNER, ONE, TWO)}
         self.deadline_s = 4.0
+        self.deaths: dict[str, str] = {}  # what a process dies of that is started there
+        self.is_one_folder = False  # else each host has its own, in place of its shared memory
         self.relay = HostRelay(HostAgents(cast(Cluster, self), folder), lambda: LEARNER)
         self.staged.mkdir()
 
@@ -89,8 +94,10 @@ class Hosts:
         host = spec.place.nodes.removeprefix("node:")
         assert spec.args == (self.folder, host)
         (self.folder / host).mkdir(exist_ok=True)
-        self.agents[host] = Agent(host, HostFiles(self.folder / host, host), self.calls)
+        files = HostFiles(self.folder if self.is_one_folder else self.folder / host, host)
+        self.agents[host] = Agent(host, files, self.calls)
         self.started[host] += 1
+        self.agents[host].dies_of = self.deaths.get(host, "")
         return self.agents[host]
 
     async def node_ids(self, deadline_s: float) -> dict[str, str]:
@@ -116,7 +123,7 @@ class Hosts:
             found = {}
             try:
                 while bucket := await delivery.next(reader):
-                    assert Path(bucket["path"]).parent.name == hosts[reader], "the file is on the engine's host"
+                    assert self.is_one_folder or Path(bucket["path"]).parent.name == hosts[reader], "the file is there"
                     [tensor] = bucket["tensors"]
                     found[tensor["name"]] = torch.from_numpy(np.fromfile(bucket["path"], np.float32)[:8])
             finally:
@@ -127,6 +134,12 @@ class Hosts:
             results = await asyncio.gather(*map(loaded, range(len(hosts))), return_exceptions=True)
         await settle()
         return results
+
+    @property
+    def unshared(self) -> list[Path]:
+        """The files that stay when the next publication begins."""
+        self.relay._shared.clear()
+        return self.files
 
     @property
     def files(self) -> list[Path]:
@@ -145,6 +158,7 @@ def arrived(result: Any) -> bool:
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     monkeypatch.setattr(staging, "_SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(host_files, "shared_memory_takes", lambda _: True)
     monkeypatch.setattr(relay, "node_address", lambda: LEARNER)
     return Hosts(tmp_path)
 
@@ -152,7 +166,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
 async def test_a_bucket_is_read_once_and_written_once_for_each_other_host(hosts: Hosts) -> None:
     results = await hosts.publish(ONE, ONE, TWO, LEARNER)
     assert all(map(arrived, results))
-    assert {call: count for call, count in hosts.calls.items() if call[0] != "discard"} == {
+    assert {call: count for call, count in hosts.calls.items() if call[0] in {"read", "write"}} == {
         ("read", LEARNER): COUNT,
         ("write", ONE): COUNT,
         ("write", TWO): COUNT,
@@ -245,22 +259,74 @@ async def test_a_host_whose_process_died_fails_its_own_engines_and_gets_another_
     hosts.agents[lost].is_dead = True
     results = dict(zip((ONE, TWO, LEARNER), await hosts.publish(ONE, TWO, LEARNER), strict=True))
     assert [host for host, result in results.items() if not arrived(result)] == [lost]
-    assert str(results[lost]) == f"files of {lost}: its process died during write"
+    assert str(results[lost]) == f"files of {lost}: its process died during has_room"
     assert all(map(arrived, await hosts.publish(ONE, TWO)))
     assert hosts.started[lost] == 2
     assert hosts.files == []
 
 
-async def test_a_process_that_died_on_the_learners_host_is_named_and_started_again(hosts: Hosts) -> None:
+@pytest.mark.parametrize("dies_of", ["has_room", "read"])
+async def test_a_process_that_dies_on_the_learners_host_costs_no_engine(hosts: Hosts, dies_of: str) -> None:
+    hosts.is_one_folder = True
+    await hosts.publish(ONE, TWO)
+    hosts.agents[LEARNER].dies_of = dies_of
+    assert all(map(arrived, await hosts.publish(ONE, TWO, LEARNER)))
+    assert all(map(arrived, await hosts.publish(ONE, TWO, LEARNER)))
+    assert hosts.started == {LEARNER: 2, ONE: 1, TWO: 1}
+    assert hosts.calls["read", LEARNER] == (COUNT if dies_of == "read" else 3 * COUNT - 1), (
+        "no store where one died of it"
+    )
+    assert hosts.unshared == []
+
+
+async def test_a_learners_host_whose_processes_die_ends_the_run_and_is_named(hosts: Hosts) -> None:
+    hosts.is_one_folder, hosts.deaths = True, {LEARNER: "share"}
     await hosts.publish(ONE)
-    hosts.agents[LEARNER].is_dead = True
+    hosts.agents[LEARNER].dies_of = "read"
     there, local = await hosts.publish(ONE, LEARNER)
-    assert isinstance(there, WeightsError)
-    assert str(there) == f"files of {LEARNER}: its process died during check"
+    assert isinstance(there, LearnerError)
+    assert str(there).startswith(
+        f"the weights cannot leave {LEARNER}, the learner's host: files of {LEARNER}: its process"
+    )
     assert arrived(local)
+    assert hosts.started[ONE] == 1
+
+
+@pytest.mark.parametrize("full", [{LEARNER}, {ONE}, {LEARNER, ONE}])
+async def test_weights_go_through_the_folder_that_all_hosts_see_where_the_object_store_has_no_room(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, full: set[str]
+) -> None:
+    monkeypatch.setattr(HostFiles, "has_room", lambda self, _: self._host not in full)
+    hosts.is_one_folder = True
+    assert all(map(arrived, await hosts.publish(ONE, ONE, TWO)))
+    assert [hosts.calls["write", host] for host in (ONE, TWO)] == ([0, COUNT] if full == {ONE} else [0, 0])
+    assert hosts.calls["share", LEARNER] == COUNT, "once for all hosts"
+    assert len(hosts.files) == COUNT, "engines may still read them"
     assert all(map(arrived, await hosts.publish(ONE)))
-    assert hosts.started == {LEARNER: 2, ONE: 1}
-    assert hosts.files == []
+    assert len(hosts.files) == COUNT
+    assert hosts.unshared == []
+
+
+async def test_what_is_staged_in_the_folder_that_all_hosts_see_stays_there(hosts: Hosts) -> None:
+    hosts.staged, hosts.is_one_folder = hosts.folder, True
+    assert all(map(arrived, await hosts.publish(ONE, TWO, LEARNER)))
+    assert hosts.started == {LEARNER: 1}
+    assert hosts.calls == {("share", LEARNER): COUNT}
+    assert len(hosts.files) == COUNT
+    assert hosts.unshared == []
+
+
+async def test_a_folder_that_all_hosts_see_and_that_is_full_is_named_and_ends_the_run(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(_files: HostFiles, _path: Path, copy: Path) -> None:
+        raise AgentRLError(f"files of {LEARNER}: share raised OSError: no space left: {copy}")
+
+    monkeypatch.setattr(HostFiles, "has_room", lambda *_: False)
+    monkeypatch.setattr(HostFiles, "share", full)
+    [error] = await hosts.publish(ONE)
+    assert isinstance(error, LearnerError)
+    assert "no space left" in str(error)
 
 
 async def test_a_late_failure_of_a_process_that_died_leaves_the_next_one_alone(hosts: Hosts) -> None:

@@ -36,6 +36,7 @@ async def test_the_pipes_of_a_process_are_closed_also_if_its_end_is_cancelled() 
     assert stream is not None
     assert await asyncio.wait_for(stream.read(), 20) == b""
     assert process._transport.is_closing()
+    await asyncio.wait_for(process.exited(), 20)  # else the next test finds it still running
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")

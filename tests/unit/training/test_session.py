@@ -82,11 +82,14 @@ class Publications:
 
     def __init__(self) -> None:
         self.lock, self.published, self.yielded, self.kept = asyncio.Lock(), [Version(0, 0)], 0, 0
+        self.failure: Exception | None = None
 
     async def yield_gpus(self) -> None:
         self.yielded += 1
 
     async def publish(self, version: Version) -> PublishTimings:
+        if self.failure:
+            raise self.failure
         self.published.append(version)
         return PublishTimings(mib=1.5)
 
@@ -310,6 +313,16 @@ async def test_a_checkpoint_that_fails_while_the_next_batch_is_sampled_ends_the_
         await sample()
     assert not hasattr(raised.value, "__notes__")
     assert run.learner.saves == ["step-000001"]
+
+
+async def test_a_step_whose_publication_fails_has_its_row(run: Run) -> None:
+    await run.step("update")
+    run.publications.failure = LearnerError("rank 0 is gone")
+    with pytest.raises(LearnerError, match="rank 0 is gone"):
+        async with closing(run.session):
+            await run.step("update")
+    assert steps_in(run.session.folder.checkpoints) == [2]
+    assert [step.step for step in read_steps(run.session.folder)] == [1, 2]
 
 
 async def waiting_update(run: Run) -> asyncio.Task[Any]:

@@ -75,7 +75,7 @@ class Engines:
 async def test_engines_give_way_to_a_learner_on_their_gpus_alone(placement: str, turns: list[str]) -> None:
     made, engines = config(engine={"placement": placement}, weights={"verify": False}), Engines()
     learners = SimpleNamespace(buckets=None, send=None, logprobs=None)
-    team = SimpleNamespace(engines=engines, learners=learners, agents=None)
+    team = SimpleNamespace(engines=engines, learners=learners, agents=SimpleNamespace(folder=Path()))
     publisher = publisher_of(made, Path(), cast(Actors, team))
     await publisher.publish(Version(0, 0))
     await publisher.yield_gpus()
