@@ -20,7 +20,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 
 from agentrl.cluster.placement import ANYWHERE, Place
 from agentrl.cluster.processes import ProcessRecord, identified, this_host
-from agentrl.errors import AgentRLError, DeadlineError
+from agentrl.errors import AgentRLError, DeadlineError, catch
 
 CONCURRENT_CALLS = 100_000
 UNREACHABLE_S = 1.0
@@ -109,7 +109,7 @@ class _BlockingHost:
         try:
             answered.value = getattr(self._object, method)(*args)
         except Exception as error:
-            answered.error = copy.copy(error)  # without the frames that it came through, and their tensors
+            answered.error = _without_frames(error)
             raise
         return answered.value
 
@@ -118,6 +118,12 @@ class _BlockingHost:
 
     def address(self) -> tuple[str, int]:
         return node_address(), free_port()
+
+
+def _without_frames(error: Exception) -> Exception:
+    """Return a copy of an error that does not keep the frames it came through, and their tensors."""
+    copied = catch(copy.copy, error).value  # not every class of error can be copied
+    return copied if copied is not None else AgentRLError(f"{type(error).__name__}: {error}")
 
 
 class ActorHandle:

@@ -279,3 +279,24 @@ def test_what_a_lost_call_raised_is_said_when_it_is_sent_again() -> None:
     with pytest.raises(AgentRLError, match="the answer to index was lost"):
         host.call("driver", 1, "index", 5)
     assert host.call("another", 1, "index", 5) == 0, "each caller has numbers of its own"
+
+
+class PickyError(Exception):
+    """Cannot be made of its arguments again, as Python's copy does."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+class Picky:
+    def fail(self) -> None:
+        raise PickyError("step 3", "no memory")
+
+
+def test_an_error_that_cannot_be_copied_is_raised_all_the_same() -> None:
+    host = calls._BlockingHost(Picky, ())
+    host.make("rank 0")
+    with pytest.raises(PickyError):
+        host.call("driver", 1, "fail")
+    with pytest.raises(AgentRLError, match="PickyError: no memory in step 3"):
+        host.call("driver", 1, "fail")
