@@ -45,6 +45,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/cluster/engines.py": "the restart counts as failed: the engine is replaced again, as often as allowed",
     "agentrl/cluster/leftovers.py": "a line of the output names what failed, and the exit status is 1",
     "agentrl/cluster/reward_models.py": "invalid signals with the error of the client",
+    "agentrl/cluster/ray/actors.py": "an error that cannot be copied is kept for a second answer as its text",
     "agentrl/cluster/ray/start.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
     "agentrl/config/doctor.py": "a failed check names the check that is broken",
     "agentrl/env/driver/tools.py": "a tool's result has no text form: the model reads the error",
