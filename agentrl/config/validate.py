@@ -100,13 +100,15 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, learner, transfer = config.engine, config.learner, config.weights.transfer
     is_shared = engine.placement == "colocate"
     per_engine = engine.gpus
-    needed = max(learner.ranks, engine.count * per_engine) if is_shared else separate_gpus(config)
-    needed += other_gpus(config) if is_shared else 0
+    shared = max(learner.ranks, engine.count * per_engine) + other_gpus(config)
+    needed = shared if is_shared else separate_gpus(config)
     if needed > len(machine.gpus):
         *most, last = _takers(config)
         takers = f"{', '.join(most)} and {last}" if most else last
         visible = f"{len(machine.gpus)} {'is' if len(machine.gpus) == 1 else 'are'}"
-        yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them"
+        share = ", or let them share GPUs (rollout.max_staleness 0, engine.placement colocate)"
+        can_share = shared <= len(machine.gpus) < needed
+        yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them{share * can_share}"
     elif unequal := [*_unequal(config)]:
         yield from unequal
     elif per_engine > (largest := max(machine.gpus_by_host)):

@@ -20,6 +20,8 @@ from agentrl.planning.ranks import width_of
 
 MOST_CHOSEN, MOST_CHANGES = 3, 4
 """Keys that are chosen, and flags that are proposed, at once."""
+LONG = 16384
+"""Tokens of a context that is divided among GPUs."""
 LEAST_TOKENS = 512
 """A smaller micro-batch leaves a GPU idle."""
 SHARES = (0.35, 0.25, 0.6, 0.75, 0.9, 0.95)
@@ -95,7 +97,10 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
     others: list[Remedy | None] = [_on_more_machines(requested, machine, plan)]
     if plan.models.learns and not requested.lora.rank:
         adapted = replace(plan, models=plan.models.with_adapters(plan.config))
-        tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in (ADAPTERS, QUANTIZED))
+        # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
+        undone = (Change("scorers.offload", False),) * requested.scorers.offload
+        ways = dict.fromkeys((*first, *more) for first in (ADAPTERS, QUANTIZED) for more in ((), undone))
+        tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in ways)
         others.insert(0, next(filter(None, tried), None))
     return tuple(filter(None, others))
 
@@ -103,7 +108,8 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
     if _exceeds_machine(plan):
         return None
-    levels, decided = _levels(plan), for_algorithm(requested, learns=plan.models.learns)
+    decided = for_algorithm(requested, learns=plan.models.learns)
+    levels = [*_levels(plan), *_more_ranks(plan, decided)]
     for number in range(MOST_CHANGES + 1):
         found = list(_fitting(decided, machine, plan, levels, number))
         if found:
@@ -189,9 +195,19 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
     halves = [learner.micro_batch_tokens >> n for n in range(1, 6)]
     yield "learner.micro_batch_tokens", [tokens for tokens in halves if tokens >= least]
     yield "learner.offload", [True] * (is_on_gpu and not learner.offload)
+    splits = [split for split in (2, 4, 8, 16) if split > learner.sequence_parallel and learner.ranks % split == 0]
+    yield "learner.sequence_parallel", splits if is_on_gpu and config.model.max_context >= LONG else []
     waiting = ((models.frozen, config.scorers), (models.critic, config.critic))
     has_waiting = any(model and section.placement != "separate" for model, section in waiting)
     yield "scorers.offload", [True] * (is_on_gpu and has_waiting and not config.scorers.offload)
+
+
+def _more_ranks(plan: Plan, requested: Config) -> list[Levels]:
+    """Return more ranks than the user asked for. A number that is left to the machine is as large as it can be."""
+    ranks, gpus = plan.config.learner.ranks, sum(host.gpus for host in plan.hardware.hosts)
+    if plan.config.device != "cuda" or not plan.models.learns or not is_set(requested, "learner.ranks"):
+        return []
+    return [("learner.ranks", [more for n in range(1, 6) if (more := ranks << n) <= gpus])]
 
 
 def _engine_levels(plan: Plan) -> Iterator[Levels]:

@@ -185,7 +185,8 @@ def checked_algorithm(config: Config) -> Algorithm:
     algorithm = algorithm_of(config)
     check_rewards(config, algorithm)
     rehearse(algorithm)
-    check_deepspeed_options(config.learner.deepspeed, config.device)
+    learner = config.learner
+    check_deepspeed_options(learner.deepspeed, config.device, learner.stage, learner.ranks)
     return algorithm
 
 

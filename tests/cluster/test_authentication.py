@@ -42,9 +42,10 @@ except RunError as error:
 OWN = ("env", "-u", "RAY_ADDRESS", "-u", "RAY_AUTH_MODE")
 
 
-def test_a_run_on_one_machine_keeps_its_token_in_its_folder_and_leaves_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [(), ("RAY_AUTH_MODE=token",)], ids=["unset", "token"])
+def test_a_run_on_one_machine_keeps_its_token_in_its_folder_and_leaves_none(mode: tuple[str, ...]) -> None:
     with hosts("alone") as (alone,):
-        said = alone.run(*OWN, sys.executable, "-c", LOCAL, "/tmp")
+        said = alone.run(*OWN, *mode, sys.executable, "-c", LOCAL, "/tmp")
     assert said.split("\n") == ["0o600 64 False /tmp/ray-token", "False False False", ""]
 
 

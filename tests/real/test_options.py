@@ -55,6 +55,21 @@ def test_kernels_of_deepspeed_that_need_a_gpu_are_refused_on_a_cpu() -> None:
     deepspeed.check_options({"zero_quantized_weights": False}, "cpu")
 
 
+def test_options_of_deepspeed_that_have_no_effect_at_the_stage_are_refused() -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    values = {"offload_param": {"device": "cpu"}, "zero_hpz_partition_size": 2}
+    assert {*deepspeed.STAGE_3} <= {*DeepSpeedZeroConfig.model_fields}
+    for name in deepspeed.STAGE_3:
+        options = {name: values.get(name, True)}
+        deepspeed.check_options(options, stage=3, ranks=4)
+        with pytest.raises(ConfigError, match=f"sets {name}, which has an effect at"):
+            deepspeed.check_options(options, stage=1, ranks=4)
+    deepspeed.check_options({"reduce_bucket_size": 1}, stage=0, ranks=3)
+    with pytest.raises(ConfigError, match=r"zero_hpz_partition_size 3, which does not divide learner\.ranks 8"):
+        deepspeed.check_options({"zero_hpz_partition_size": 3}, stage=3, ranks=8)
+
+
 def test_every_option_that_agentrl_sets_is_one_of_vllm_s() -> None:
     from vllm.engine.arg_utils import AsyncEngineArgs
 

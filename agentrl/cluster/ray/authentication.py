@@ -18,7 +18,7 @@ _raylet: Any = ray._raylet
 
 
 class Authentication:
-    """Authentication of this process and its children. `RAY_AUTH_MODE`, if it is set, is left as it is.
+    """Authentication of this process and its children. A token that the user has named is left as it is.
 
     Ray itself would write a token into the home folder for every cluster that is started here, which then differs from
     that of other machines and keeps them from joining.
@@ -30,7 +30,7 @@ class Authentication:
 
     def begin(self, folder: Path) -> None:
         """Protect a cluster that is started now with a token of its own, in the folder of the run."""
-        if os.environ.get(MODE) or os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH):
+        if os.environ.get(MODE, "token").lower() != "token" or os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH):
             return
         self._file = folder / FILE
         self._file.unlink(missing_ok=True)

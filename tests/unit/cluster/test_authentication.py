@@ -45,8 +45,14 @@ def raylet(monkeypatch: pytest.MonkeyPatch) -> Raylet:
     return raylet
 
 
+@pytest.mark.parametrize("mode", ["", "token"])
 @pytest.mark.usefixtures("raylet")
-def test_a_cluster_on_this_machine_has_a_token_of_its_own_while_it_runs(tmp_path: Path) -> None:
+def test_a_cluster_on_this_machine_has_a_token_of_its_own_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """On a machine of a cluster RAY_AUTH_MODE is set, as docs/scale-out.md says."""
+    if mode:
+        monkeypatch.setenv(MODE, mode)
     made = Authentication()
     made.begin(tmp_path)
     token = tmp_path / FILE
@@ -59,15 +65,17 @@ def test_a_cluster_on_this_machine_has_a_token_of_its_own_while_it_runs(tmp_path
     assert TOKEN_PATH not in os.environ
 
 
-@pytest.mark.parametrize("name", [MODE, TOKEN, TOKEN_PATH])
+@pytest.mark.parametrize(("name", "mine"), [(MODE, "disabled"), (TOKEN, "mine"), (TOKEN_PATH, "mine")])
 @pytest.mark.usefixtures("raylet")
-def test_a_choice_of_the_user_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "mine")
+def test_a_choice_of_the_user_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mine: str
+) -> None:
+    monkeypatch.setenv(name, mine)
     made = Authentication()
     made.begin(tmp_path)
     made.end()
     assert list(tmp_path.iterdir()) == []
-    assert os.environ[name] == "mine"
+    assert os.environ[name] == mine
 
 
 def test_the_token_of_this_machine_is_shown(raylet: Raylet) -> None:

@@ -105,6 +105,9 @@ def test_what_the_user_sets_is_never_changed() -> None:
         ("Qwen2.5-7B", gpus(8), {"learner__zero_stage": 0, "learner__ranks": 8}),
         ("Qwen2.5-7B", gpus(8), {"learner__ranks": 6, "engine__count": 2, "learner__zero_stage": 0}),
         ("Qwen2.5-0.5B", LAPTOP, {"learner__micro_batch_tokens": 65536}),
+        ("Llama-3.1-70B", gpus(8, nodes=4), {"learner__ranks": 4}),
+        ("Llama-3.1-70B", gpus(8, nodes=4), {"learner__ranks": 4, "learner__zero_stage": 0}),
+        ("Llama-3.1-8B", gpus(8), {"model__max_context": 131072}),
     ],
 )
 def test_the_flags_of_a_remedy_give_a_run_that_fits(name: str, machine: Machine, flags: dict[str, object]) -> None:
@@ -130,6 +133,15 @@ def test_the_nearest_setting_changes_as_little_as_possible() -> None:
     for change in found.changes:
         alone = flags | {change.key.replace(".", "__"): str(change).split()[1]}
         assert plan("Qwen2.5-7B", gpus(8), engine__placement="colocate", **alone).fit is not Fit.FITS
+
+
+def test_adapters_are_proposed_without_an_offload_that_they_leave_nothing_to_do() -> None:
+    flags: dict[str, object] = {"scorers__offload": "true", "algorithm__kl_coef": 0.01}
+    machine = dataclasses.replace(gpus(4, 141.0), memory_gib=512.0)
+    [adapters, *_] = found_for("Qwen2.5-32B", machine, **flags)
+    assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 --scorers.offload false ")
+    flags |= {change.key.replace(".", "__"): str(change).split()[1] for change in adapters.changes}
+    assert plan("Qwen2.5-32B", machine, **flags).fit is Fit.FITS
 
 
 def unequal(*counts: int, gib: float = 80.0) -> Machine:
