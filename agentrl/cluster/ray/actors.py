@@ -25,6 +25,12 @@ from agentrl.errors import AgentRLError, DeadlineError, catch
 CONCURRENT_CALLS = 100_000
 UNREACHABLE_S = 1.0
 """How often a process is called again whose host cannot be reached."""
+PROBE_S = 15.0
+"""How often something is sent to a process that has not answered yet.
+
+Ray's server drops a connection that was cut for 20 seconds, and the answer with it; the caller, who waits, notices
+after minutes unless it sends something.
+"""
 _CALLER = uuid.uuid4().hex
 _NUMBERS = itertools.count(1)
 
@@ -113,6 +119,9 @@ class _BlockingHost:
             raise
         return answered.value
 
+    def probe(self) -> None:
+        """Do nothing."""
+
     def devices(self) -> list[str]:
         return list(ray.get_runtime_context().get_accelerator_ids()["GPU"])
 
@@ -143,14 +152,23 @@ class ActorHandle:
         if not self._is_blocking:
             return await self._answer(self._actor.call.remote(method, *args), method, deadline_s)
         number, ends_at = next(_NUMBERS), time.monotonic() + deadline_s
+        probing = asyncio.create_task(self._probe())
+        try:
+            while True:
+                ref = self._actor.call.remote(_CALLER, number, method, *args)
+                try:
+                    return await self._answer(ref, method, deadline_s, ends_at - time.monotonic())
+                except ActorUnavailableError:
+                    if ends_at - time.monotonic() <= UNREACHABLE_S:
+                        raise self._late(method, deadline_s) from None
+                    await asyncio.sleep(UNREACHABLE_S)
+        finally:
+            probing.cancel()
+
+    async def _probe(self) -> None:
         while True:
-            ref = self._actor.call.remote(_CALLER, number, method, *args)
-            try:
-                return await self._answer(ref, method, deadline_s, ends_at - time.monotonic())
-            except ActorUnavailableError:
-                if ends_at - time.monotonic() <= UNREACHABLE_S:
-                    raise self._late(method, deadline_s) from None
-                await asyncio.sleep(UNREACHABLE_S)
+            await asyncio.sleep(PROBE_S)
+            self._actor.probe.remote()
 
     def begin(self, method: str, *args: Any) -> Any:
         """Call a method of an object whose methods are coroutines, and wait for nothing.

@@ -220,7 +220,7 @@ class Unreachable:
         self._host = calls._BlockingHost(list, ())
         self._host.make("rank 0")
         self._count, self._arrive = count, arrive
-        self.call = SimpleNamespace(remote=self._remote)
+        self.call, self.probe = SimpleNamespace(remote=self._remote), SimpleNamespace(remote=lambda: None)
 
     def _remote(self, *words: Any) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -257,6 +257,31 @@ async def test_a_rank_whose_host_stays_cut_off_is_waited_for_until_the_deadline(
     rank = ActorHandle("rank 0", Unreachable(1 << 30, arrive=False), LearnerDiedError, is_blocking=True)
     with pytest.raises(DeadlineError, match="rank 0: append took longer than 0 s"):
         await rank.call("append", 1, deadline_s=0.1)
+
+
+async def test_an_answer_that_was_dropped_without_a_word_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent shows that the connection is gone: only then does Ray fail the call that waits."""
+    monkeypatch.setattr(calls, "PROBE_S", 0.0)
+    monkeypatch.setattr(calls, "UNREACHABLE_S", 0.0)
+    actor = Unreachable(0, arrive=True)
+    dropped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answers = [lambda: dropped, lambda: actor._remote(*sent)]
+    sent: list[Any] = []
+
+    def send(*words: Any) -> asyncio.Future[Any]:
+        sent[:] = words
+        if len(answers) == 2:
+            actor._host.call(*words)
+        return answers.pop(0)()
+
+    def probe() -> None:
+        if not dropped.done():
+            dropped.set_exception(ActorUnavailableError("connection reset", None))
+
+    actor.call, actor.probe = SimpleNamespace(remote=send), SimpleNamespace(remote=probe)
+    rank = ActorHandle("rank 0", actor, LearnerDiedError, is_blocking=True)
+    await asyncio.wait_for(rank.call("append", 1, deadline_s=20.0), 10.0)
+    assert actor.made == [1]
 
 
 async def test_an_engine_whose_host_cannot_be_reached_is_lost_for_it_can_be_replaced() -> None:
