@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentrl.config.embedded import cache_folder
@@ -57,15 +57,18 @@ class Host:
     pid: int
     switch: int
     cable: str
+    is_patient: bool = False
+    """Whether Ray gives up a host that does not answer as late as by default, not after some seconds."""
 
     def command(self, *words: str) -> list[str]:
         """The command that runs `words` on the host."""
-        ray = [
+        impatient = [
             "RAY_health_check_period_ms=1000",
             "RAY_health_check_timeout_ms=3000",
             "RAY_health_check_failure_threshold=3",
-            "RAY_worker_niceness=0",  # as in runs on one machine, which other tests have beside these hosts
         ]
+        # Niceness: as in runs on one machine, which other tests have beside these hosts.
+        ray = ["RAY_worker_niceness=0", *(() if self.is_patient else impatient)]
         # What vLLM finds out about a model class, and what it compiles, are kept for all hosts.
         caches = [f"VLLM_CACHE_ROOT={Path.home() / '.cache' / 'vllm'}", f"AGENTRL_CACHE={cache_folder()}"]
         shared = ["RAY_ADDRESS=auto", "RAY_AUTH_MODE=token", *caches]
@@ -139,14 +142,15 @@ def missing() -> str:
 
 
 @contextmanager
-def hosts(*names: str, shm_mib: int = 1024) -> Iterator[list[Host]]:
+def hosts(*names: str, shm_mib: int = 1024, are_patient: bool = False) -> Iterator[list[Host]]:
     """Make hosts on one network; on exit all their processes are killed."""
     with ExitStack() as stack:
         alone = ["unshare", "--net", "--fork", "--kill-child"]
         switch = stack.enter_context(_held(alone, "echo ready; exec sleep infinity"))
         for words in (("link", "add", "switch", "type", "bridge"), ("link", "set", "switch", "up")):
             _in_network(switch, "ip", *words)
-        yield [stack.enter_context(_host(name, number, switch, shm_mib)) for number, name in enumerate(names, 1)]
+        made = (_host(name, number, switch, shm_mib) for number, name in enumerate(names, 1))
+        yield [replace(stack.enter_context(host), is_patient=are_patient) for host in made]
 
 
 @contextmanager

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentrl.cluster.processes import ProcessRegistry
+from agentrl.metrics.step import StepRecord
 from agentrl.metrics.trackers import read_evaluations, read_steps
 from agentrl.records.folder import RunFolder
+from agentrl.records.jsonl import read_jsonl
 from agentrl.records.restarts import read_restarts
 from agentrl.report.summary import read
 from agentrl.weights.staging import staging_prefix
@@ -39,6 +42,7 @@ while nodes and time.monotonic() < ends_at:
 print("still in use:", *sorted(nodes))
 """
 
+CUT_S = 25.0
 OURS = ("ray::_", "VLLM::", "-m agentrl")
 """What is in the command lines of a run's processes: those of Ray's actors, of engines and of the driver."""
 
@@ -206,6 +210,33 @@ def test_weights_reach_engines_of_other_hosts_although_shared_memory_is_full(thr
         run.close()
     assert read_restarts(folder) == []
     assert list(folder.path.glob(f"{staging_prefix(folder.path)}*")) == []
+    summary = read(folder)
+    assert summary is not None
+    assert summary.conservation.holds
+
+
+def test_a_run_waits_for_a_learners_host_that_is_cut_off_for_a_while(shared: Path) -> None:
+    """Ray drops a connection that was cut for 20 s, and answers on their way with it."""
+    placed = {"engine.nodes": "right", "learner.nodes": "left", "rollout.nodes": "head", "checkpoint.every": 1}
+    larger = {"prompts": 8, "group-size": 8, "max-tokens": 200, "model.max_context": 320, "steps": 1000}
+    folder = RunFolder(shared / "run")
+    with hosts("head", "left", "right", are_patient=True) as (head, left, right):
+        head.start_ray("head")
+        join_all(head, {left: "left", right: "right"})
+        run = Command(head, shared / "run.log", ["train", *flags(shared, "run", **placed, **larger)])
+        try:
+            run.steps(2)
+            left.unplug()
+            time.sleep(CUT_S)
+            left.plug_in()
+            run.steps(3)
+            head.run("pkill", "-INT", "-f", "agentrl train")
+            assert run.end() == 130, run.said
+        finally:
+            run.close()
+    assert read_restarts(folder) == []
+    rows = [step.step for step in read_jsonl(folder.metrics, StepRecord)]
+    assert rows == [*range(1, len(rows) + 1)], "a step was trained again"
     summary = read(folder)
     assert summary is not None
     assert summary.conservation.holds
