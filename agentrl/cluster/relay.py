@@ -137,11 +137,10 @@ class HostRelay:
             if not is_here:
                 await self._agents.renew()
             async for bucket in buckets:
-                yield (
-                    bucket
-                    if is_here
-                    else _RelayedBucket(self._agents, self._shared, bucket, source, others, deadline_s)
-                )
+                if is_here:
+                    yield bucket
+                else:
+                    yield _RelayedBucket(self._agents, self._shared, bucket, source, others, deadline_s)
 
 
 class _Shared:
@@ -289,7 +288,7 @@ class _RelayedBucket:
                 return await self._placed()
             return await self._placed()
         except AgentRLError as error:
-            raise LearnerError(f"the weights cannot leave {self._source}, the learner's host: {error}") from error
+            raise LearnerError(f"the weights cannot leave the host {self._source}: {error}") from error
 
     async def _placed(self) -> Path:
         copy = self._shared.place(self._bucket.path)

@@ -205,9 +205,9 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
 def _more_ranks(plan: Plan, requested: Config) -> list[Levels]:
     """Return more ranks than the user asked for. A number that is left to the machine is as large as it can be."""
     ranks, gpus = plan.config.learner.ranks, sum(host.gpus for host in plan.hardware.hosts)
-    if plan.config.device != "cuda" or not plan.models.learns or not is_set(requested, "learner.ranks"):
-        return []
-    return [("learner.ranks", [more for n in range(1, 6) if (more := ranks << n) <= gpus])]
+    more = [ranks << n for n in range(1, 6) if ranks << n <= gpus]
+    is_asked = plan.config.device == "cuda" and plan.models.learns and is_set(requested, "learner.ranks")
+    return [("learner.ranks", more)] if is_asked and more else []
 
 
 def _engine_levels(plan: Plan) -> Iterator[Levels]:

@@ -285,9 +285,7 @@ async def test_a_learners_host_whose_processes_die_ends_the_run_and_is_named(hos
     hosts.agents[LEARNER].dies_of = "read"
     there, local = await hosts.publish(ONE, LEARNER)
     assert isinstance(there, LearnerError)
-    assert str(there).startswith(
-        f"the weights cannot leave {LEARNER}, the learner's host: files of {LEARNER}: its process"
-    )
+    assert str(there).startswith(f"the weights cannot leave the host {LEARNER}: files of {LEARNER}: its process died")
     assert arrived(local)
     assert hosts.started[ONE] == 1
 
