@@ -20,6 +20,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cli.main import main as agentrl
 from agentrl.cluster.actors import Actors
 from agentrl.cluster.ray.actors import free_port, node_address
+from agentrl.cluster.relay import HostAgents
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import make_learner
 from agentrl.config.models import Models
@@ -150,7 +151,8 @@ def in_this_process(moments: Moments) -> Any:
         env, context = config.env[0], config.model.max_context
         worker = RolloutWorker(env.name, env.options, str(model), Sampler(engine), context, config.seed)
         learners = Learners(config, model, folder.path, moments)
-        parts = (Engines(engine), Workers(config, worker, moments), learners, None, None)
+        agents = HostAgents(cast(Any, None), folder.path)  # on one host it starts no process
+        parts = (Engines(engine), Workers(config, worker, moments), learners, None, agents)
         try:
             yield Actors(*cast(Any, parts))
         finally:
