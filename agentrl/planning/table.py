@@ -119,7 +119,7 @@ def _verdict(plan: Plan, found: Sequence[Remedy]) -> Iterator[str]:
         yield f"{plan.fit.value}: {', '.join(need.device for need in plan.exceeding)}"
         yield from (remedy.advice for remedy in found)
         if not found:
-            yield "no setting on this hardware fits"
+            yield "none of the settings that were tried fits (docs/plan.md says which they are)"
     elif plan.fit is Fit.TIGHT:
         yield f"{plan.fit.value}: it may run out of memory, because the estimate may be off by {MARGIN:.0%}"
     else:
