@@ -106,9 +106,10 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         *most, last = _takers(config)
         takers = f"{', '.join(most)} and {last}" if most else last
         visible = f"{len(machine.gpus)} {'is' if len(machine.gpus) == 1 else 'are'}"
-        share = ", or let them share GPUs (rollout.max_staleness 0, engine.placement colocate)"
-        can_share = shared <= len(machine.gpus) < needed
-        yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them{share * can_share}"
+        could_share = config.rollout.max_staleness and not (engine.nodes or learner.nodes)
+        advice = ", or let them share GPUs: rollout.max_staleness 0 with engine.placement colocate"
+        share = advice if could_share and shared <= len(machine.gpus) else ""
+        yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them{share}"
     elif unequal := [*_unequal(config)]:
         yield from unequal
     elif per_engine > (largest := max(machine.gpus_by_host)):

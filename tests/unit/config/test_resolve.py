@@ -316,6 +316,21 @@ def test_what_cannot_run_is_refused_with_what_to_do(machine: Machine, given: dic
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("machine", "given", "proposed"),
+    [
+        (ONE_GPU, {"rollout.max_staleness": "1"}, True),
+        (ONE_GPU, {"learner.nodes": "big"}, False),
+        (FOUR_GPUS, {"rollout.max_staleness": "1", "learner.ranks": "8"}, False),
+    ],
+)
+def test_sharing_gpus_is_proposed_where_it_helps(machine: Machine, given: dict[str, str], proposed: bool) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(machine, given)
+    advice = ", or let them share GPUs: rollout.max_staleness 0 with engine.placement colocate"
+    assert str(caught.value).endswith(f"lower one of them{advice * proposed}")
+
+
 def test_ranks_that_share_gpus_are_on_the_nodes_of_the_engines() -> None:
     assert resolved(ONE_GPU, {"engine.nodes": "big", "learner.nodes": "big"}).engine.placement == "colocate"
     assert resolved(FOUR_GPUS, {"learner.nodes": "big", "engine.placement": "separate"}).learner.nodes == "big"
