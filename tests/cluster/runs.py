@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.records.folder import RunFolder
+from agentrl.report.summary import read
 from tests.cluster.hosts import Host, missing
 from tests.logged import Logged
 
@@ -32,6 +34,7 @@ class Command(Logged):
     """An `agentrl` command on a host."""
 
     def __init__(self, host: Host, log: Path, words: list[str]) -> None:
+        self.host = host
         self.start_logged(host.command(*AGENTRL, *words), log)
 
     def steps(self, count: int) -> None:
@@ -39,6 +42,18 @@ class Command(Logged):
         done = self.said.count("\nstep ") + count
         self.until(lambda: self.said.count("\nstep ") >= done)
 
+    def interrupt(self) -> None:
+        """Stop the run that trains on the host as Ctrl-C does, and wait until it has ended as it should."""
+        self.host.run("pkill", "-INT", "-f", "agentrl train")
+        assert self.end() == 130, self.said
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
+
+
+def assert_lawful(run: RunFolder) -> None:
+    """Assert that a run has a summary, and that the conservation law holds in it."""
+    summary = read(run)
+    assert summary is not None
+    assert summary.conservation.holds

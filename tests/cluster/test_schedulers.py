@@ -15,9 +15,8 @@ import pytest
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
-from agentrl.report.summary import read
 from tests.cluster.hosts import RAY, Host, hosts
-from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, flags
+from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, assert_lawful, flags
 
 pytestmark = NEEDS_HOSTS
 
@@ -94,9 +93,7 @@ def test_a_job_that_is_submitted_to_ray_trains_and_stops_with_a_checkpoint(share
         head.run(*RAY, "job", "stop", submit[2], "one")
         said = head.run(*RAY, "job", "logs", submit[2], "one")
     assert "stopped by SIGTERM" in said
-    summary = read(folder)
-    assert summary is not None
-    assert summary.conservation.holds
+    assert_lawful(folder)
     assert list(folder.checkpoints.iterdir())
     hosts_of = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
     assert hosts_of["engine 0"] == "node"

@@ -151,19 +151,23 @@ class ActorHandle:
         """
         if not self._is_blocking:
             return await self._answer(self._actor.call.remote(method, *args), method, deadline_s)
-        number, ends_at = next(_NUMBERS), time.monotonic() + deadline_s
         probing = asyncio.create_task(self._probe())
         try:
-            while True:
-                ref = self._actor.call.remote(_CALLER, number, method, *args)
-                try:
-                    return await self._answer(ref, method, deadline_s, ends_at - time.monotonic())
-                except ActorUnavailableError:
-                    if ends_at - time.monotonic() <= UNREACHABLE_S:
-                        raise self._late(method, deadline_s) from None
-                    await asyncio.sleep(UNREACHABLE_S)
+            return await self._call_once(method, args, deadline_s)
         finally:
             probing.cancel()
+
+    async def _call_once(self, method: str, args: tuple[Any, ...], deadline_s: float) -> Any:
+        """Send a call of a blocking object until it is answered."""
+        number, ends_at = next(_NUMBERS), time.monotonic() + deadline_s
+        while True:
+            ref = self._actor.call.remote(_CALLER, number, method, *args)
+            try:
+                return await self._answer(ref, method, deadline_s, ends_at - time.monotonic())
+            except ActorUnavailableError:
+                if ends_at - time.monotonic() <= UNREACHABLE_S:
+                    raise self._late(method, deadline_s) from None
+                await asyncio.sleep(UNREACHABLE_S)
 
     async def _probe(self) -> None:
         while True:
