@@ -46,13 +46,17 @@ class ServedModel:
 
 
 def fixed(engine: ServedModel) -> tuple[Item, ...]:
-    """Return what one device of an engine holds beside its KV cache."""
+    """Return what one device of an engine holds beside its KV cache.
+
+    On CPUs vLLM packs every matrix, and keeps the embedding and the head beside their packed copies.
+    """
     adapters = 0
     if engine.lora.publish == "adapter":  # two at once: engine/vllm/settings.py
         adapters = 2 * engine.width * engine.shape.adapters(engine.lora.rank, engine.lora.layers)
     has_graphs = engine.is_on_gpu and not engine.section.enforce_eager
     return used(
         Item("weights", engine.width * engine.shape.parameters // engine.split),
+        Item("packed vocabulary", 0 if engine.is_on_gpu else 2 * engine.width * engine.shape.embedding),
         Item("adapters", adapters),
         Item("activations", activations(engine)),
         Item("CUDA graphs", GRAPHS if has_graphs else 0),
@@ -61,12 +65,17 @@ def fixed(engine: ServedModel) -> tuple[Item, ...]:
 
 
 def activations(engine: ServedModel) -> int:
-    """Return the peak of one forward pass: a layer's intermediate states, then the logits of every sequence."""
+    """Return the peak of one forward pass: a layer's intermediate states, then the logits of every sequence.
+
+    A CPU holds those of attention, then those of the MLP; for a GPU the sum is assumed.
+    """
     shape, tokens = engine.shape, max(BATCHED_TOKENS, engine.max_context)
-    split = (2 * shape.queries + 2 * shape.keys + 3 * shape.inner) // engine.split
-    layer = tokens * engine.width * (4 * shape.hidden + split)
+    attention, mlp = 2 * shape.queries + 2 * shape.keys, 3 * shape.inner
+    states = 4 * shape.hidden + (attention + mlp) // engine.split
+    if not engine.is_on_gpu:
+        states = max(3 * shape.hidden + attention, 2 * shape.hidden + mlp)
     logits = engine.section.max_num_seqs * shape.vocabulary * 3 * FLOAT32
-    return max(layer, logits)
+    return max(tokens * engine.width * states, logits)
 
 
 def share(engine: ServedModel, gpu_bytes: int) -> int:

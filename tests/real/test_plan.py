@@ -101,11 +101,12 @@ def test_engines_take_what_is_planned(tmp_path: Path) -> None:
     for size in SIZES:
         model = made(size, tmp_path / size)
         tiny_tokenizer().save_pretrained(model)
-        [peak] = [EnginePeak(**each) for each in printed("tests.real.engine_memory", model, "float32")]
-        assert peak.tokens == SEQUENCES * SAMPLED
+        processes = [printed("tests.real.engine_memory", model, "float32") for _ in range(PROCESSES)]
+        peaks = [EnginePeak(**each) for [each] in processes]
+        assert [peak.tokens for peak in peaks] == [SEQUENCES * SAMPLED] * PROCESSES
         spec = spec_of(model, "float32")
         engine = ServedModel(built_shape(model), spec.engine, spec.lora, FLOAT32, CONTEXT, is_on_gpu=False)
-        taken.append(peak.nbytes)
+        taken.append(int(median(peak.nbytes for peak in peaks)))
         expected.append(int(total(awake(engine, 0)) + ENGINE_GIB * GIB))
     assert expected == pytest.approx(taken, rel=MARGIN)
     assert expected[1] - expected[0] == pytest.approx(taken[1] - taken[0], rel=MARGIN)

@@ -118,6 +118,14 @@ def test_an_engine_on_cpus_starts_only_if_its_cache_holds_one_sequence() -> None
     assert (long.capacity, long.nbytes) == (GIB, 32_768 * 56 * 1024)
 
 
+def test_an_engine_on_cpus_packs_its_embedding_and_its_head_beside_themselves() -> None:
+    """vLLM's UnquantizedEmbeddingMethod, of the two modules even if they are tied; Qwen2.5-0.5B: 151,936 x 896."""
+    section = EngineSection(count=1, tensor_parallel=1, kv_cache_gib=1)
+    engine = ServedModel(shape("Qwen2.5-0.5B"), section, LoraSection(), 2, 1024, is_on_gpu=False)
+    assert {item.name: item.nbytes for item in fixed(engine)}["packed vocabulary"] == 2 * 2 * 151_936 * 896
+    assert "packed vocabulary" not in {item.name for item in fixed(served("Qwen2.5-0.5B"))}
+
+
 def test_an_engine_of_adapters_keeps_its_weights_in_cpu_memory_while_it_sleeps() -> None:
     """vLLM's sleep mode: level 1 moves the weights to CPU memory, level 2 drops them."""
     adapters = served("Qwen2.5-7B", lora=LoraSection(rank=16, publish="adapter"), tensor_parallel=2)

@@ -287,7 +287,7 @@ def test_an_evaluation_needs_only_its_engines() -> None:
 
 
 def test_a_small_machine_gets_smaller_micro_batches_by_itself() -> None:
-    small = dataclasses.replace(LAPTOP, memory_gib=18.0)
+    small = dataclasses.replace(LAPTOP, memory_gib=18.5)
     chosen = run(small, model="Qwen2.5-0.5B")
     assert chosen.learner.micro_batch_tokens < 2048 or chosen.model.gradient_checkpointing
 
