@@ -11,8 +11,8 @@ from agentrl.config.machine import Machine
 from agentrl.config.schema import Config, EngineSection, LoraSection
 from agentrl.errors import ConfigError, did_you_mean
 
-# Memory of a process without a model: what its libraries take once they are imported.
-ENGINE_GIB, RANK_GIB, WORKER_GIB = 1.0, 0.75, 0.25
+# Memory of a process without a model: its libraries, and what an engine needs to run beside them.
+ENGINE_GIB, RANK_GIB, WORKER_GIB = 0.9, 0.75, 0.25
 
 
 def validate(config: Config, machine: Machine) -> None:

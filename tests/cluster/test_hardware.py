@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
         """Where the processes of a run with these flags are."""
         run = mkdtemp(dir=self.shared)
         placed = (sys.executable, "-m", "tests.cluster.placed", str(self.model), run)
-        said = self.head.run(*placed, *flags)
+        said = self.head.run(*placed, *flags, timeout_s=400.0)
         return msgspec.json.decode(said.splitlines()[-1], type=Seats)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from agentrl.config.schema import EngineSection
 from agentrl.engine.vllm.settings import VllmSpec, engine_args, environment
@@ -17,9 +18,10 @@ SEQUENCES, CONTEXT, SAMPLED, KV_CACHE_GIB = 32, 512, 64, 0.25
 
 @dataclass(frozen=True)
 class EnginePeak:
-    """Bytes of the whole process, with its libraries, and the tokens that were sampled."""
+    """Bytes above the `baseline`, which the process has when it begins to load, and the tokens that were sampled."""
 
     nbytes: int
+    baseline: int
     tokens: int
 
 
@@ -39,7 +41,15 @@ def peak_of(model: Path, dtype: str) -> EnginePeak:
     spec = spec_of(model, dtype)
     os.environ.update(environment(spec, sorted(os.sched_getaffinity(0))))
     from vllm import LLM, EngineArgs, SamplingParams, TokensPrompt
+    from vllm.v1.worker.cpu_worker import CPUWorker
 
+    baselines, load_model = list[int](), CPUWorker.load_model
+
+    def loading(worker: CPUWorker, **keys: Any) -> None:
+        baselines.append(status("VmRSS"))  # vLLM imports most libraries while it starts
+        load_model(worker, **keys)
+
+    CPUWorker.load_model = loading
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
     args = engine_args(spec)
     options = {item.name: getattr(args, item.name) for item in fields(EngineArgs)}
@@ -50,7 +60,8 @@ def peak_of(model: Path, dtype: str) -> EnginePeak:
         SamplingParams(max_tokens=SAMPLED, ignore_eos=True, logprobs=0),
         use_tqdm=False,
     )
-    return EnginePeak(status("VmHWM"), sum(len(output.outputs[0].token_ids) for output in outputs))
+    [baseline] = baselines
+    return EnginePeak(status("VmHWM") - baseline, baseline, sum(len(output.outputs[0].token_ids) for output in outputs))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ async def test_requests_in_flight_continue_under_each_new_adapter_and_name_it(
     engine: VllmEngine, trainer: Trainer
 ) -> None:
     async def sample(seed: int) -> Completion:
-        return await engine.generate(Prompt((5, 6, 7, seed)), Sampling(200, seed=seed), DEADLINE_S)
+        return await engine.generate(Prompt((5, 6, 7, seed)), Sampling(400, seed=seed), DEADLINE_S)
 
     assert await publish(trainer, engine) == (pytest.approx(0, abs=FLOAT32_TOLERANCE), {})
     requests = [asyncio.create_task(sample(seed)) for seed in range(8, 16)]
@@ -118,7 +118,7 @@ async def test_requests_in_flight_continue_under_each_new_adapter_and_name_it(
     completions = await asyncio.gather(*requests)
     assert max(len(completion.versions) for completion in completions) == 4
     for seed, completion in zip(range(8, 16), completions, strict=True):
-        assert (len(completion.ids), completion.finish_reason) == (200, "length")
+        assert (len(completion.ids), completion.finish_reason) == (400, "length")
         assert [span.start for span in completion.versions[1:]] == [span.end for span in completion.versions[:-1]]
         for span in completion.versions:
             expected = trainer.logprobs((5, 6, 7, seed, *completion.ids), span.version)[3:]

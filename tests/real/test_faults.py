@@ -19,7 +19,7 @@ from tests.tiny import tiny_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-STOP_S = 30.0
+STOP_S = 60.0
 RAISING_ENV = """
 from agentrl.env import Env, Task, reward
 

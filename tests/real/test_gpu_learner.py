@@ -17,7 +17,7 @@ from verification.combinations import GPUS, SHAPE
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 RANKS = 2
-DEADLINE_S, HANG_S, SLACK_S = 60.0, 2.0, 20.0
+DEADLINE_S, HANG_S, SLACK_S = 60.0, 8.0, 30.0
 FAULTS: tuple[Fault, ...] = ("", "", "dies", "", "hangs", "")
 ON_SHARED: tuple[Fault, ...] = (*FAULTS[:-1], "elsewhere", "")
 LEARNER = {
@@ -64,7 +64,7 @@ def test_engines_hold_what_two_ranks_send_and_a_failure_or_a_deadline_leaves_no_
             assert (of_sender.said, of_sender.differing) == ("", [])
             assert of_sender.received == [of_sender.declared] * (engines * workers)
     assert sender[2].said == "WeightsError: its process died while it received weights"
-    assert sender[4].said == f"WeightsError: receiving weights: {engines} engines did not answer in 2 s"
+    assert sender[4].said == f"WeightsError: receiving weights: {engines} engines did not answer in 8 s"
     for calls in sender[1].calls:
         others = [call for call in calls if call != "load"]
         assert others == ["init_transfer", *["start_update", "finish_update"] * 2]

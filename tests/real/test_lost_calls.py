@@ -7,6 +7,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real
 ASK = """
 import asyncio, json
 import ray
@@ -62,7 +65,7 @@ ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driv
 asyncio.run(main())
 ray.shutdown()
 """
-FAILURES = {"num_failures": 10, "req_failure_prob": 25, "resp_failure_prob": 25, "in_flight_failure_prob": 25}
+FAILURES = {"num_failures": 30, "req_failure_prob": 25, "resp_failure_prob": 25, "in_flight_failure_prob": 25}
 
 
 def test_a_call_runs_once_though_it_or_its_answer_is_lost() -> None:

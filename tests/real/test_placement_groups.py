@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from agentrl.config.machine import are_placed
 
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
 ASK = """
-import json, sys
+import json, sys, time
 import ray
 from ray.cluster_utils import Cluster
 from ray.util import placement_group, remove_placement_group
@@ -25,7 +29,7 @@ for sizes, seconds in asked:
     placed.append(group.wait(seconds))
     remove_placement_group(group)
     while ray.available_resources().get("GPU", 0) < sum(gpus):
-        pass
+        time.sleep(0.05)
 ray.shutdown()
 cluster.shutdown()
 print(json.dumps(placed))

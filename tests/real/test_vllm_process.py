@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import select
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +56,13 @@ def test_kill_9_of_the_actor_ends_the_engine_core(tmp_path: Path) -> None:
     spec_file.write_bytes(pickle.dumps(VllmSpec(str(model_at(tmp_path / "model")), section, "float32", 64)))
     command = [sys.executable, str(script), str(spec_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path.cwd(), env=_environment()) as actor:
-        assert actor.stdout is not None
-        actor_pid, *children = json.loads(actor.stdout.readline())
-        assert actor_pid == actor.pid
-        assert children
-        actor.send_signal(signal.SIGKILL)
+        try:
+            assert actor.stdout is not None
+            actor_pid, *children = json.loads(actor.stdout.readline())
+            assert actor_pid == actor.pid
+            assert children
+        finally:
+            actor.kill()
         for child in children:
             assert ends_within(child, 10.0), "the EngineCore outlived its parent"
 

@@ -101,7 +101,7 @@ async def test_a_publication_passes_verification_and_canary_and_names_every_toke
 
 async def test_publications_in_mid_generation_keep_requests_and_logprobs(whole: VllmEngine, trainer: Trainer) -> None:
     async def sample(seed: int) -> Completion:
-        return await whole.generate(Prompt((5, 6, 7, seed)), Sampling(300, temperature=0.7, seed=seed), DEADLINE_S)
+        return await whole.generate(Prompt((5, 6, 7, seed)), Sampling(450, temperature=0.7, seed=seed), DEADLINE_S)
 
     requests = [asyncio.create_task(sample(seed)) for seed in range(8, 24)]
     await whole.generate(Prompt((5,)), Sampling(1), DEADLINE_S)

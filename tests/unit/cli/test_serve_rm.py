@@ -28,7 +28,7 @@ def test_a_model_is_served_with_a_token_until_sigterm(tmp_path: Path) -> None:
             assert server.stdout is not None
             url = server.stdout.readline().rpartition(" ")[2].strip()
             body = {"inputs": ["one", [{"role": "user", "content": "two"}]]}
-            answer = httpx.post(f"{url}/v1/score", json=body, headers={"Authorization": f"Bearer {SECRET}"})
+            answer = httpx.post(f"{url}/v1/score", json=body, headers={"Authorization": f"Bearer {SECRET}"}, timeout=50)
             assert len(set(answer.json()["scores"])) == 2
             assert httpx.post(f"{url}/v1/score", json=body).status_code == 401
             server.send_signal(signal.SIGTERM)

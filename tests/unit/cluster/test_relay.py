@@ -348,7 +348,7 @@ async def test_a_late_failure_of_a_process_that_died_leaves_the_next_one_alone(h
 async def test_a_host_that_stalls_fails_its_own_engines_for_one_reason_and_gets_another_process(hosts: Hosts) -> None:
     await hosts.publish(ONE, TWO)
     stuck = hosts.agents[TWO]
-    stuck.is_stuck, hosts.deadline_s = True, 0.4
+    stuck.is_stuck, hosts.deadline_s = True, 2.0
     one, *two = await hosts.publish(ONE, TWO, TWO)
     assert arrived(one)
     assert [type(error) for error in two] == [WeightsError] * 2
@@ -398,7 +398,7 @@ async def test_a_learners_host_that_stalls_gets_another_process(hosts: Hosts, mo
     await hosts.publish(ONE)
     monkeypatch.setattr(relay, "ANSWER_S", 0.01)
     stuck = hosts.agents[LEARNER]
-    stuck.is_stuck, hosts.deadline_s = True, 0.4
+    stuck.is_stuck, hosts.deadline_s = True, 2.0
     there, local = await hosts.publish(ONE, LEARNER)
     assert isinstance(there, WeightsError)
     assert arrived(local)

@@ -214,7 +214,7 @@ async def test_a_served_model_that_hangs_is_replaced_and_its_requests_are_sent_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
-    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=0.5, hanging=1) as (models, processes, stop):
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=2.0, hanging=1) as (models, processes, stop):
         scored = await asyncio.gather(*(models.rewarded(episode()) for _ in range(3)))
         assert [each.signals[1].value for each in scored] == [5.0] * 3
         assert (len(processes.spawned), stop.is_called) == (2, False)
@@ -226,7 +226,7 @@ async def test_a_request_on_which_two_servers_in_a_row_hang_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
-    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=0.5, hanging=2) as (models, processes, stop):
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, timeout_s=2.0, hanging=2) as (models, processes, stop):
         assert "two servers were replaced before they answered" in (await models.rewarded(episode())).signals[1].reason
         assert (await models.rewarded(episode())).signals[1].value == 5.0
         assert (len(processes.spawned), stop.is_called) == (3, False)

@@ -167,8 +167,8 @@ async def test_no_rank_starts_on_the_gpus_of_engines_after_a_failure(tmp_path: P
 @pytest.mark.parametrize(
     ("hanging", "limits", "error"),
     [
-        ("engine 1", {"engines_s": 0.05}, DeadlineError),
-        ("learner rank 1", {"ranks_s": 0.05}, LearnerError),
+        ("engine 1", {"engines_s": 1.0}, DeadlineError),
+        ("learner rank 1", {"ranks_s": 1.0}, LearnerError),
     ],
 )
 async def test_a_process_that_hangs_is_named_at_its_deadline_and_ends_the_start_of_the_others(
@@ -177,6 +177,6 @@ async def test_a_process_that_hangs_is_named_at_its_deadline_and_ends_the_start_
     alike, others = (RANKS, ENGINES) if hanging in RANKS else (ENGINES, RANKS)
     async with starting(tmp_path, **limits) as start:
         start.gates.open(*(name for name in alike if name != hanging))
-        with pytest.raises(error, match=rf"^{hanging}: start took longer than 0\.05 s"):
+        with pytest.raises(error, match=rf"^{hanging}: start took longer than 1 s"):
             await start.end()
         assert sorted(start.gates.cancelled) == [*others, "worker"]

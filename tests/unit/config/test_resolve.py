@@ -207,7 +207,7 @@ def test_what_the_user_sets_is_kept() -> None:
         (LAPTOP, {"engine.kv_cache_gib": "1.5"}, "whole number of GiB"),
         (LAPTOP, {"engine.count": "100"}, "engine.count 100 with engine.kv_cache_gib 1, learner.ranks 1"),
         (LAPTOP, {"learner.ranks": "64"}, "learner.ranks 64 and rollout.workers 1 take 51 GiB of memory"),
-        (LAPTOP, {"engine.count": "8", "engine.kv_cache_gib": "3"}, "take 33 GiB of memory without a model"),
+        (LAPTOP, {"engine.count": "8", "engine.kv_cache_gib": "3"}, "take 32 GiB of memory without a model"),
         (LAPTOP, {"engine.kv_cache_gib": "64"}, "this machine has 24 GiB: lower one of them"),
         (LAPTOP, {"rollout.workers": "1000"}, "rollout.workers 1000 take 25"),
         (FOUR_GPUS, {"engine.count": "100"}, "take 101 GPUs; 4 are visible"),

@@ -158,13 +158,13 @@ async def test_calls_that_use_up_the_time_for_tools_are_answered_and_the_deadlin
     parameters = {"properties": {"seconds": {"type": "number"}}}
     tools = [Tool({"name": run.__name__, "description": "", "parameters": parameters}, run) for run in (toil, queue)]
     driver = EnvDriver(lobby(*tools))
-    await driver.reset(Task("t"), deadline_s=0.1)  # 0.05 s for tools
+    await driver.reset(Task("t"), deadline_s=0.5)  # 0.25 s for tools
     for _ in range(3):
-        assert await ask(driver, "queue", {"seconds": 0.03}) == "done"
-    assert await ask(driver, "toil", {"seconds": 0.06}) == "done"
+        assert await ask(driver, "queue", {"seconds": 0.15}) == "done"
+    assert await ask(driver, "toil", {"seconds": 0.3}) == "done"
     for name in ("toil", "queue"):
-        answer = await ask(driver, name, {"seconds": 0.03})
-        assert answer == "error: not run: the time for the tools of this episode, 0.05 s, is used up"
+        answer = await ask(driver, name, {"seconds": 0.15})
+        assert answer == "error: not run: the time for the tools of this episode, 0.25 s, is used up"
     await driver.close()
 
 

@@ -63,7 +63,7 @@ class InfraError(Exception):
 class Desk(Env):
     """Tools that add, fail, hang and break the machine."""
 
-    limits = Limits(max_turns=8, tool_timeout_s=0.05)
+    limits = Limits(max_turns=8, tool_timeout_s=1.0)
 
     class Config(EnvConfig):
         start: int = 0

@@ -206,7 +206,7 @@ async def test_a_full_server_says_so_until_a_session_ends() -> None:
 
 
 async def test_an_idle_session_ends() -> None:
-    async with playing(idle_s=0.1) as client:
+    async with playing(idle_s=2.0) as client:
         await client.reset()
         assert code(json.loads(await client.socket.recv())) == "SESSION_ERROR"
         with pytest.raises(ConnectionClosed):

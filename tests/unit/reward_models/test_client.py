@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -37,11 +37,23 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, An
 @asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[str]:
     """The url of a server on this machine."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    tasks = set[asyncio.Task[None]]()
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(cast("asyncio.Task[None]", asyncio.current_task()))
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -52,7 +64,6 @@ async def silent() -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.put_nowait(await reader.readuntil(b"\r\n\r\n"))
         await reader.read()
-        writer.close()
 
     async with listening(listen) as url:
         yield url, heard
