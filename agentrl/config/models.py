@@ -118,6 +118,11 @@ def ropes(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in parameters.values() if isinstance(each, dict)] or [parameters]
 
 
+def rotary_of(config: Any) -> tuple[str, ...]:
+    """Return the types of the rotary embeddings of a config of transformers."""
+    return tuple(rope.get("rope_type", "default") for rope in ropes(getattr(config, "rope_parameters", None) or {}))
+
+
 def check_rotary(folder: Path, max_context: int) -> None:
     """Raise ConfigError if what a model computes for a sequence would depend on others in its micro-batch."""
     config = description(folder)

@@ -8,6 +8,7 @@ from itertools import chain
 
 from agentrl.config.keys import keys_in, value_of
 from agentrl.config.machine import Machine
+from agentrl.config.models import LENGTH_DEPENDENT
 from agentrl.config.schema import Config, EngineSection, LoraSection
 from agentrl.errors import ConfigError, did_you_mean
 
@@ -270,6 +271,10 @@ def check_heads(
         )
 
 
+SHARED_STYLES = {"colwise", "rowwise", "replicated_with_grad_allreduce", "embedding_rowwise"}
+"""What plans say of a layer that ranks can share: a matrix, a norm of heads, or a tied embedding, which stays whole."""
+
+
 def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int) -> None:
     """Raise ConfigError unless so many ranks can divide heads and the MLP's width `inner` in equal parts."""
     common = math.gcd(heads, kv_heads, inner)
@@ -280,6 +285,31 @@ def check_matrices(model: str, heads: int, kv_heads: int, inner: int, ranks: int
             f"{counted(kv_heads, 'key/value head')} and an MLP of width {inner}, which {ranks} ranks cannot divide "
             f"equally. Possible are {', '.join(map(str, known))}"
         )
+
+
+def check_plan(model: str, styles: Collection[str], ranks: int) -> None:
+    """Raise ConfigError unless so many ranks can share a model's matrices by the plan of transformers for it.
+
+    `styles` are those of the layers in the plan, of which there are none without a plan.
+    """
+    unknown = ", ".join(sorted({*styles} - SHARED_STYLES))
+    if ranks > 1 and (unknown or not styles):
+        why = f"divides layers by {unknown}" if unknown else "does not exist"
+        raise ConfigError(
+            f"learner.tensor_parallel {ranks}: the plan of transformers for {model} {why}, which agentrl does not "
+            "train yet. Set learner.tensor_parallel 1 and learner.zero_stage 3"
+        )
+
+
+def check_positions(model: str, rotary: Iterable[str], ranks: int) -> None:
+    """Raise ConfigError if so many ranks share sequences whose length the `rotary` embeddings depend on, by type."""
+    for kind in rotary:
+        if ranks > 1 and kind in LENGTH_DEPENDENT:
+            raise ConfigError(
+                f"learner.sequence_parallel {ranks}: {model} has rotary embeddings of type {kind}, which depend on the "
+                "length of a sequence, and no rank has all of it. Set learner.sequence_parallel 1, or choose another "
+                "model."
+            )
 
 
 def is_named(name: str, layer: str) -> bool:

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from agentrl.config.models import LENGTH_DEPENDENT, ropes
-from agentrl.config.validate import check_heads
-from agentrl.errors import ConfigError
+from agentrl.config.models import rotary_of
+from agentrl.config.validate import check_heads, check_positions
 from agentrl.learner.memory import copied
 from agentrl.learner.text_config import heads_of, text_config
 
@@ -107,10 +106,4 @@ def check_models(folders: Iterable[Path], size: int) -> None:
     for folder in folders:
         config = text_config(folder)
         check_heads(str(folder), *heads_of(config), size)
-        for rope in ropes(getattr(config, "rope_parameters", None) or {}):
-            if (kind := rope.get("rope_type", "default")) in LENGTH_DEPENDENT:
-                raise ConfigError(
-                    f"learner.sequence_parallel {size}: the model in {folder} has rotary embeddings of type {kind}, "
-                    "which depend on the length of a sequence, and no rank has all of it. Set "
-                    "learner.sequence_parallel 1, or choose another model."
-                )
+        check_positions(f"the model in {folder}", rotary_of(config), size)

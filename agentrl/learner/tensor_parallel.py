@@ -23,12 +23,9 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from transformers import PreTrainedModel
 
-from agentrl.config.validate import check_matrices
-from agentrl.errors import ConfigError
+from agentrl.config.validate import check_matrices, check_plan
 from agentrl.learner.text_config import heads_of, text_config
 
-STYLES = {"colwise", "rowwise", "replicated_with_grad_allreduce", "embedding_rowwise"}
-"""What plans say of a layer that ranks can share: a matrix, a norm of heads, or a tied embedding, which stays whole."""
 LINEAR = (nn.Linear, TensorParallel_Layer)
 CUT = "agentrl_cut"
 
@@ -37,15 +34,8 @@ def check_models(folders: Iterable[Path], size: int) -> None:
     """Raise ConfigError for a model whose matrices groups of `size` ranks cannot share."""
     for folder in folders:
         config = text_config(folder)
-        plan = config.base_model_tp_plan or {}
-        if not plan or set(plan.values()) - STYLES:
-            unknown = ", ".join(sorted(set(plan.values()) - STYLES))
-            why = f"divides layers by {unknown}" if unknown else "does not exist"
-            raise ConfigError(
-                f"learner.tensor_parallel {size}: the plan of transformers for the model in {folder} "
-                f"({config.model_type}) {why}, which agentrl does not train yet. Set learner.tensor_parallel 1 and "
-                "learner.zero_stage 3"
-            )
+        styles = (config.base_model_tp_plan or {}).values()
+        check_plan(f"the model in {folder} ({config.model_type})", styles, size)
         check_matrices(f"the model in {folder}", *heads_of(config), config.intermediate_size, size)
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.config.embedded import cache_folder
-from agentrl.config.models import config_json
+from agentrl.config.models import config_json, rotary_of
 from agentrl.errors import ConfigError, catch
 from agentrl.planning.shape import Linear, ModelReader, ModelShape
 
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 4
+VERSION = 5
 """Of the files in the cache."""
 SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
@@ -85,7 +85,8 @@ def _cached(file: Path, kind: str) -> Path:
 def _from_json(text: str) -> ModelShape:
     fields = json.loads(text)
     linears = tuple(Linear(tuple(names), *sizes) for names, *sizes in map(dict.values, fields.pop("linears")))
-    return ModelShape(**fields, linears=linears)
+    rotary, styles = (tuple(fields.pop(name)) for name in ("rotary", "styles"))
+    return ModelShape(**fields, linears=linears, rotary=rotary, styles=styles)
 
 
 def _write(path: Path, text: str) -> None:
@@ -171,6 +172,8 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
         has_head_norm=any("q_norm" in name for name, _ in blocks),
         linears=tuple(_linears(model)),
+        rotary=rotary_of(config),
+        styles=tuple(sorted({*(config.base_model_tp_plan or {}).values()})),
     )
 
 

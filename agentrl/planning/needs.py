@@ -113,38 +113,41 @@ def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         memory = [host.nbytes for host in hardware.hosts if host.gpus == gpus]
         is_alike = len(memory) == len(hardware.hosts)
         device = "CPU memory" if is_alike else f"CPU memory beside {counted(gpus, 'GPU')}"
-        for phase, items in _host(rank, gpus):
-            yield Need(device, len(memory), phase, items, min(memory))
+        for phase in (Phase.START, Phase.UPDATE):
+            fullest = max((_host(rank, *each, phase) for each in _fullest(rank.config, gpus)), key=total)
+            if fullest:
+                yield Need(device, len(memory), phase, fullest, min(memory))
 
 
-def _host(rank: Rank, gpus: int) -> Iterator[tuple[Phase, tuple[Item, ...]]]:
-    """Yield what is in the CPU memory of a machine with so many GPUs, by phase."""
+def _host(rank: Rank, ranks: int, critics: int, engines: int, phase: Phase) -> tuple[Item, ...]:
+    """Return what is in the CPU memory of a machine with so many ranks, ranks of a critic and engines."""
     config, critic = rank.config, rank.apart
-    ranks, critics, engines = _fullest(config, gpus)
     processes = (ranks + critics) * RANK_GIB + engines * ENGINE_GIB + config.rollout.workers * WORKER_GIB
     processes += len(rank.models.roles) * ENGINE_GIB
     processes += (len(rank.models.rewards) + (config.scorers.placement == "separate")) * RANK_GIB
     base = Item("processes", int(processes * GIB))
     asleep = _times(engines, kept_asleep(engine_of(config, rank.models)) if _is_shared(config) else ())
-    starting, held = _times(ranks, (*rank.host, *rank.loading)) + asleep, _times(ranks, rank.host) + asleep
-    if critic:
-        starting += _named("critic", _times(critics, (*critic.host, *critic.loading)))
-        held += _named("critic", _times(critics, critic.host))
-    for phase, items in ((Phase.START, starting), (Phase.UPDATE, held)):
-        if items:
-            yield phase, (*items, base)
+    of_rank, of_critic = rank.host, critic.host if critic else ()
+    if phase is Phase.START:
+        of_rank += rank.loading
+        of_critic += critic.loading if critic else ()
+    items = used(*_times(ranks, of_rank), *asleep, *_named("critic", _times(critics, of_critic)))
+    return (*items, base) if items else ()
 
 
-def _fullest(config: Config, gpus: int) -> tuple[int, int, int]:
-    """Return the most ranks, ranks of a critic and engines that may be on a machine with so many GPUs.
+def _fullest(config: Config, gpus: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the most ranks, ranks of a critic and engines that may be on a machine with so many GPUs.
 
-    Ray packs processes, engines first: of several machines one may have no engine, and a rank on every GPU.
+    Ray packs processes, engines first: of several machines one may have no engine, and a rank on every GPU, or one of
+    the critic.
     """
-    of_engines = gpus // config.engine.gpus * config.engine.gpus
-    ranks = min(config.learner.ranks, of_engines if _is_shared(config) else gpus)
-    critics = min(config.critic.separate_ranks(config.learner), gpus - ranks)
-    left = ranks if _is_shared(config) else gpus - ranks - critics
-    return ranks, critics, min(config.engine.count, left // config.engine.gpus)
+    critics, is_shared = config.critic.separate_ranks(config.learner), _is_shared(config)
+    for most in (0, critics):
+        free = gpus - min(most, gpus)
+        ranks = min(config.learner.ranks, free // config.engine.gpus * config.engine.gpus if is_shared else free)
+        beside = min(critics, gpus - ranks)
+        left = ranks if is_shared else gpus - ranks - beside
+        yield ranks, beside, min(config.engine.count, left // config.engine.gpus)
 
 
 def _is_shared(config: Config) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
-from agentrl.config.validate import check_heads, check_matrices, check_targets, counted
+from agentrl.config.validate import check_heads, check_matrices, check_plan, check_positions, check_targets, counted
 from agentrl.errors import ConfigError
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
@@ -42,6 +42,8 @@ class Plan:
             if models.learns and shape is not None:
                 named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
                 check_heads(named, *heads, learner.sequence_parallel)
+                check_positions(named, shape.rotary, learner.sequence_parallel)
+                check_plan(named, shape.styles, learner.tensor_parallel)
                 check_matrices(named, *heads, shape.inner, learner.tensor_parallel)
 
     def _check_engine(self) -> None:

@@ -105,10 +105,14 @@ class Rank:
     @property
     def scoring(self) -> tuple[Item, ...]:
         """What columns before an update add."""
-        passes = [forward(self.policy, has_gradient=False)] if self.models.has_old or self.frozen else []
-        passes += [forward(critic, has_gradient=False) for critic in self._critics]
+        scoring = [*([self.policy] if self.models.has_old else []), *map(self.frozen_model, self.frozen)]
+        passes = [forward(model, has_gradient=False) for model in (*scoring, *self._critics)]
         lent = Item("frozen models", sum(self._scorers) if self._waits else 0)
         return used(lent, *max(passes, key=total, default=()))
+
+    def frozen_model(self, shape: ModelShape) -> TrainedModel:
+        """Return a model of this shape that computes logprobs as the policy does, without adapters."""
+        return replace(self.policy, shape=shape, lora=LoraSection())
 
     @property
     def update(self) -> tuple[Item, ...]:
@@ -225,5 +229,7 @@ def on_cpu(rank: Rank | CriticRank) -> tuple[Item, ...]:
 
 def separate_scorers(rank: Rank) -> tuple[Item, ...]:
     """Return the memory of a process of frozen models alone."""
-    models = sum(shape.frozen_bytes(rank.policy.width) for shape in rank.models.frozen)
-    return used(Item("frozen models", models), *forward(replace(rank.policy, lora=LoraSection()), has_gradient=False))
+    frozen = rank.models.frozen
+    models = sum(shape.frozen_bytes(rank.policy.width) for shape in frozen)
+    passes = (forward(rank.frozen_model(shape), has_gradient=False) for shape in frozen)
+    return used(Item("frozen models", models), *max(passes, key=total, default=()))

@@ -41,7 +41,8 @@ class ModelShape:
     the parameters that one token goes through (without an expert that it is not sent to). `inner` is the width of the
     MLP that a token sees: that of its experts together. `largest` is the size of the largest tensor, `context` the
     longest sequence, 0 if the model does not say. `latent` is the width of the vector that multi-head latent attention
-    caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention.
+    caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention. `rotary` are
+    the types of its rotary embeddings, `styles` those by which transformers' plan for it divides layers.
     """
 
     kind: str
@@ -62,6 +63,8 @@ class ModelShape:
     is_gated: bool
     has_head_norm: bool
     linears: tuple[Linear, ...] = ()
+    rotary: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
 
     @property
     def queries(self) -> int:

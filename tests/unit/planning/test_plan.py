@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,6 +150,16 @@ def test_at_stage_3_the_ranks_divide_frozen_models_that_neither_move_nor_wait() 
     assert frozen(learner__zero_stage=3, algorithm__reference_every=2) > whole
 
 
+@pytest.mark.parametrize(("placement", "device"), [("separate", "scorers"), ("colocate", "learner")])
+def test_a_teacher_scores_with_a_head_of_its_own(placement: str, device: str) -> None:
+    flags = {"algo": "distillation", "algorithm__teacher": "Qwen2.5-7B", "scorers__placement": placement}
+    small = plan("Qwen2.5-0.5B", gpus(8), **APART, **flags)
+    large = plan("Qwen2.5-7B", gpus(8), **APART, **flags | {"algorithm__teacher": "Qwen2.5-0.5B"})
+    heads = [items(need(each, device, Phase.SCORING))["head"] for each in (small, large)]
+    [teacher], [pupil] = small.models.frozen, large.models.frozen
+    assert heads[0] - heads[1] == 2 * (teacher.embedding - pupil.embedding)  # in bfloat16
+
+
 def nothing(*_: object, **__: object) -> Item:
     return Item("", 0)
 
@@ -256,6 +267,31 @@ def test_adapters_on_the_head_or_the_embedding_are_refused_before_a_run(outside:
         plan("Qwen2.5-0.5B", gpus(2), lora__rank=16, lora__targets=others + outside)
 
 
+@pytest.mark.parametrize(
+    ("flags", "fields", "refusal"),
+    [
+        ({"learner__sequence_parallel": 2}, {"rotary": ("default", "dynamic")}, "rotary embeddings of type dynamic"),
+        (
+            {"learner__tensor_parallel": 2},
+            {"styles": ("colwise", "moe_tp_experts")},
+            "divides layers by moe_tp_experts",
+        ),
+        ({"learner__tensor_parallel": 2}, {"styles": ()}, "does not exist"),
+    ],
+)
+def test_what_ranks_cannot_share_of_a_model_is_refused_before_any_starts(
+    flags: dict[str, Any], fields: dict[str, Any], refusal: str
+) -> None:
+    found = plan("Qwen2.5-0.5B", gpus(8), **flags)
+    assert (found.models.policy.rotary, found.models.policy.styles) == (
+        ("default",),
+        ("colwise", "embedding_rowwise", "rowwise"),
+    )
+    models = replace(found.models, policy=replace(found.models.policy, **fields))
+    with pytest.raises(ConfigError, match=refusal):
+        replace(found, models=models)
+
+
 def test_engines_of_adapters_that_sleep_take_cpu_memory() -> None:
     shared = plan("Qwen2.5-7B", gpus(8), **SHARED, lora__rank=16)
     for phase in (Phase.START, Phase.UPDATE):
@@ -275,6 +311,15 @@ def test_one_of_several_machines_may_have_a_rank_on_every_gpu() -> None:
     assert (
         items(need(shared, "CPU memory", Phase.UPDATE))["engine's weights"] == 8 * 2 * shared.models.policy.parameters
     )
+
+
+def test_one_of_several_machines_may_have_a_rank_of_the_critic_on_every_gpu() -> None:
+    critic = {"critic__placement": "separate", "critic__model": "Qwen2.5-7B", "critic__ranks": 8}
+    packed = plan("Qwen2.5-0.5B", gpus(8, nodes=2), **APART, algo="ppo", **critic, learner__ranks=4, engine__count=4)
+    assert packed.models.critic
+    start = items(need(packed, "CPU memory", Phase.START))
+    assert start["critic's loaded model"] == 8 * 4 * packed.models.critic.parameters
+    assert "loaded model" not in start
 
 
 # --- seconds ------------------------------------------------------------------------------------------------------
