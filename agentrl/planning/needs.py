@@ -142,8 +142,8 @@ def _fullest(config: Config, gpus: int) -> Iterator[tuple[int, int, int]]:
     the critic.
     """
     critics, is_shared = config.critic.separate_ranks(config.learner), _is_shared(config)
-    for most in (0, critics):
-        free = gpus - min(most, gpus)
+    for of_critic in sorted({0, min(critics, gpus)}):
+        free = gpus - of_critic
         ranks = min(config.learner.ranks, free // config.engine.gpus * config.engine.gpus if is_shared else free)
         beside = min(critics, gpus - ranks)
         left = ranks if is_shared else gpus - ranks - beside

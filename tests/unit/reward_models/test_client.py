@@ -85,7 +85,6 @@ async def answering(*answers: tuple[int, bytes] | bytes | None) -> AsyncIterator
         if found is not None:
             writer.write(found if isinstance(found, bytes) else HEAD % (found[0], len(found[1]), found[1]))
             await writer.drain()
-        writer.close()
 
     async with listening(answer) as url:
         yield url, asked
