@@ -17,7 +17,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from agentrl.config.models import rotary_of
-from agentrl.config.validate import check_heads, check_positions
+from agentrl.config.sharing import check_heads, check_positions
 from agentrl.learner.memory import copied
 from agentrl.learner.text_config import heads_of, text_config
 

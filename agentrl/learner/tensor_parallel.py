@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from transformers import PreTrainedModel
 
-from agentrl.config.validate import check_matrices, check_plan
+from agentrl.config.sharing import check_matrices, check_plan
 from agentrl.learner.text_config import heads_of, text_config
 
 LINEAR = (nn.Linear, TensorParallel_Layer)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
-from agentrl.config.validate import check_heads, check_matrices, check_plan, check_positions, check_targets, counted
+from agentrl.config.sharing import check_heads, check_matrices, check_plan, check_positions
+from agentrl.config.validate import check_targets, counted
 from agentrl.errors import ConfigError
 from agentrl.planning.duration import Seconds, seconds_of, step_s
 from agentrl.planning.hardware import Hardware
