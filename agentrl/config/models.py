@@ -52,13 +52,14 @@ def config_json(name: str, *, may_download: bool = True) -> Path:
     if name in ("", EMBEDDED):
         folder = CONFIG_FOLDER
     elif (folder := expanded(name)).exists():
-        folder = folder if (folder / CONFIG).is_file() else folder / IN_CHECKPOINT
+        inside = folder / IN_CHECKPOINT
+        folder = inside if (inside / CONFIG).is_file() and not (folder / CONFIG).is_file() else folder
     elif name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ConfigError(f"model {name!r}: there is no such folder, and it is not a hub id (owner/name)")
     else:
         folder = _download(name, [CONFIG], is_local=not may_download)
     if not (folder / CONFIG).is_file():
-        raise ConfigError(f"model {name or EMBEDDED} has no {CONFIG} in {folder}")
+        raise ConfigError(f"model {name or EMBEDDED} has no {CONFIG}: give a hub id, or the folder of a model with one")
     return folder / CONFIG
 
 
@@ -101,8 +102,10 @@ def check_context(folder: Path, max_context: int, key: str) -> None:
     longest = description(folder).get("max_position_embeddings")
     if longest is None:
         return
-    if not isinstance(longest, int):
-        raise ConfigError(f"{folder / CONFIG}: max_position_embeddings {longest!r} is no whole number: correct it")
+    if not isinstance(longest, int) or longest < 1:
+        raise ConfigError(
+            f"{folder / CONFIG}: max_position_embeddings is {longest!r}, and must be a whole number of 1 or more"
+        )
     if max_context > longest:
         raise ConfigError(
             f"{key} is {max_context}, but {folder} reads at most {longest} tokens: set {key} to {longest} or less"

@@ -28,7 +28,7 @@ VERSION = 5
 """Of the files in the cache."""
 SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-    *("hidden_size", "intermediate_size", "head_dim", "vocab_size"),
+    *("hidden_size", "intermediate_size", "head_dim", "vocab_size", "max_position_embeddings"),
 )
 """Entries of a config.json that count something of which there must be one; a kind of models need not have them all."""
 WHOLE_HEADS = {"minicpm3"}
@@ -133,10 +133,7 @@ def _without_memory(folder: Path, kind: Any, named: str) -> tuple[Any, Any]:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    for name in SIZES:
-        size = getattr(config.get_text_config(), name, None)
-        if isinstance(size, int) and size < 1:
-            raise ValueError(f"{name} is {size}, and must be 1 or more")
+    _check_sizes(config.get_text_config())
     try:
         with torch.device("meta"):
             return kind.from_config(config, trust_remote_code=False), config
@@ -144,6 +141,17 @@ def _without_memory(folder: Path, kind: Any, named: str) -> tuple[Any, Any]:
         if "Unrecognized configuration class" in str(error):
             raise ValueError(f"transformers has no {named} of model_type {config.model_type}") from None
         raise
+
+
+def _check_sizes(config: Any) -> None:
+    """Raise ValueError for a size that no model can have, or key/value heads that no equal groups of heads share."""
+    sizes = {name: size for name in SIZES if isinstance(size := getattr(config, name, None), int)}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, and must be 1 or more")
+    heads, kv_heads = sizes.get("num_attention_heads", 0), sizes.get("num_key_value_heads", 1)
+    if heads % kv_heads:
+        raise ValueError(f"num_key_value_heads is {kv_heads}, and must divide num_attention_heads, which is {heads}")
 
 
 def shape_of(model: Any, config: Any) -> ModelShape:

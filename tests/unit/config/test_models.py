@@ -277,7 +277,9 @@ def test_rotary_embeddings_of_one_scale_are_the_same_for_every_length(tmp_path: 
         (b'{"model_type": "\xff"}', r"is no JSON \('utf-8' codec can't decode"),
         (b"[1]", "is no JSON object"),
         (b"null", "is no JSON object"),
-        (b'{"max_position_embeddings": "many"}', "max_position_embeddings 'many' is no whole number"),
+        (b'{"max_position_embeddings": "many"}', "max_position_embeddings is 'many', and must be a whole number"),
+        (b'{"max_position_embeddings": 0}', "config.json: max_position_embeddings is 0, and must be .* 1 or more"),
+        (b'{"max_position_embeddings": -1}', "config.json: max_position_embeddings is -1, and must be .* 1 or more"),
         (b'{"max_position_embeddings": 512}', r"reads at most 512 tokens: set model.max_context to 512 or less"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.config.models import config_json
 from agentrl.errors import ConfigError
-from agentrl.planning.meta import read_shape, shape_of
+from agentrl.planning.meta import built_shape, read_shape, shape_of
 from tests.unit.planning.published import CONFIGS, folder_of, shape
 
 
@@ -102,6 +102,8 @@ REMOTE = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "
     "changes",
     [
         {"num_key_value_heads": 0},
+        {"max_position_embeddings": 0},
+        {"max_position_embeddings": -32768},
         {"num_hidden_layers": 0},
         {"num_hidden_layers": -3},
         {"vocab_size": 0},
@@ -126,13 +128,24 @@ def test_a_model_that_cannot_be_built_or_counted_is_refused_on_one_line(
         read_shape(tmp_path / "config.json")
 
 
+@pytest.mark.parametrize("kv_heads", [4, 28])
+def test_key_value_heads_that_do_not_divide_the_heads_are_refused_by_name(tmp_path: Path, kv_heads: int) -> None:
+    changed = CONFIGS["Qwen2.5-0.5B"] | {"num_key_value_heads": kv_heads}
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(ConfigError, match=rf"num_key_value_heads is {kv_heads}, and must divide .*_heads, which is 14"):
+        built_shape(tmp_path)
+
+
 def test_a_folder_with_nothing_but_a_config_is_enough_and_a_checkpoint_is_one(tmp_path: Path) -> None:
     folder = folder_of("Qwen2.5-0.5B", tmp_path)
     assert config_json(str(folder)) == folder / "config.json"
     folder.rename(tmp_path / "model")
     assert config_json(str(tmp_path)) == tmp_path / "model" / "config.json"
-    with pytest.raises(ConfigError, match=r"has no config\.json"):
-        config_json(str(tmp_path.parent))
+    for folder in (tmp_path.parent, tmp_path / "model" / "none"):
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(ConfigError) as refused:
+            config_json(str(folder))
+        assert str(refused.value).startswith(f"model {folder} has no config.json: give ")
     with pytest.raises(ConfigError, match="there is no such folder"):
         config_json("./none")
 
