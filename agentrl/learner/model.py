@@ -21,6 +21,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.config.models import check_attention
+from agentrl.config.packing import unknown, unpackable
 from agentrl.errors import ConfigError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.attention.spans import Attention
@@ -222,8 +223,13 @@ def freeze(packed: PackedModel) -> PackedModel:
 
 
 def check_packing(packed: PackedModel, folder: Path) -> None:
-    """Raise ConfigError unless packed sequences have the same output as the model's own attention computes."""
+    """Raise ConfigError unless packed sequences have the same output as the model's own attention computes.
+
+    The structure is checked first, because weights that are small hide what it does.
+    """
     model, exact, device = packed.model, type(packed)(packed.model, torch.float32), packed.head_weight.device
+    if why := unpackable(model, packed.head_weight):
+        raise _unknown(model, folder, why)
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
     micro_batch = pack(batch, build_trees(batch, range(2))).to(device, torch.float32)
@@ -290,10 +296,7 @@ def _hidden(packed: PackedModel) -> Tensor:
 
 
 def _unknown(model: PreTrainedModel, folder: Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"the model in {folder} ({model.config.model_type}) has an architecture agentrl does not train yet: {why}. "
-        "Choose another model."
-    )
+    return unknown(f"the model in {folder} ({model.config.model_type})", why)
 
 
 def checkpoint_tensors(model: PreTrainedModel, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

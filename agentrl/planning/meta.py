@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.config.embedded import cache_folder
 from agentrl.config.models import config_json, rotary_of
+from agentrl.config.packing import unpackable
 from agentrl.errors import ConfigError, catch
 from agentrl.planning.shape import Linear, ModelReader, ModelShape
 
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 5
+VERSION = 6
 """Of the files in the cache."""
 SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
@@ -182,6 +183,7 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         linears=tuple(_linears(model)),
         rotary=rotary_of(config),
         styles=tuple(sorted({*(config.base_model_tp_plan or {}).values()})),
+        unpackable=unpackable(model, head),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agentrl.config.schema import Config
+from agentrl.config.packing import unknown
 from agentrl.config.sharing import check_heads, check_matrices, check_plan, check_positions
 from agentrl.config.validate import check_targets, counted
 from agentrl.errors import ConfigError
@@ -24,8 +25,8 @@ PROMPT_TOKENS = 256
 class Plan:
     """What a resolved configuration needs on some hardware.
 
-    Raises ConfigError if ranks or the GPUs of an engine cannot divide what they share of a model, and for adapters on
-    layers that the policy does not have.
+    Raises ConfigError if ranks or the GPUs of an engine cannot divide what they share of a model, for a model that the
+    learner cannot train, and for adapters on layers that the policy does not have.
     """
 
     config: Config
@@ -42,6 +43,8 @@ class Plan:
         for name, shape in shapes.items():
             if models.learns and shape is not None:
                 named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
+                if shape.unpackable:
+                    raise unknown(named, shape.unpackable)
                 check_heads(named, *heads, learner.sequence_parallel)
                 check_positions(named, shape.rotary, learner.sequence_parallel)
                 check_plan(named, shape.styles, learner.tensor_parallel)

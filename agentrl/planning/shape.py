@@ -42,7 +42,8 @@ class ModelShape:
     MLP that a token sees: that of its experts together. `largest` is the size of the largest tensor, `context` the
     longest sequence, 0 if the model does not say. `latent` is the width of the vector that multi-head latent attention
     caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention. `rotary` are
-    the types of its rotary embeddings, `styles` those by which transformers' plan for it divides layers.
+    the types of its rotary embeddings, `styles` those by which transformers' plan for it divides layers. `unpackable`
+    says why the learner cannot pack its sequences, "" if it can.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class ModelShape:
     linears: tuple[Linear, ...] = ()
     rotary: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
+    unpackable: str = ""
 
     @property
     def queries(self) -> int:

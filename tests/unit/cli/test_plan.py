@@ -156,6 +156,16 @@ def test_a_plan_of_nothing_is_refused(words: list[str], message: str, capsys: py
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["jamba", "bert"])
+def test_a_model_that_the_learner_cannot_pack_has_no_plan(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 8, "num_attention_heads": 4, "vocab_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **sizes, "num_key_value_heads": 4}))
+    assert main(["plan", str(tmp_path), "--gpus", "1"]) == 2
+    assert f"the policy ({kind}) has an architecture agentrl does not train yet: it" in capsys.readouterr().err
+
+
 def test_the_help_has_the_hardware_and_the_everyday_flags(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", "--help"])

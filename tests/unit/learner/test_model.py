@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
     FalconConfig,
+    JambaConfig,
+    Lfm2Config,
     Llama4TextConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -24,6 +28,7 @@ from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
     MptConfig,
+    PhiConfig,
     PhimoeConfig,
     PhimoeForCausalLM,
     StableLmConfig,
@@ -45,6 +50,7 @@ from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
 from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model, set_modes
 from agentrl.learner.value_model import load_value_model
 from agentrl.losses.terms import Meter, means
+from agentrl.planning.meta import built_shape
 from agentrl.types import SampleId
 from tests.tiny import tiny_gemma2, tiny_model
 from tests.unit.learner.synthetic import (
@@ -334,6 +340,29 @@ def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Pat
     tiny_gemma2(tmp_path, final_logit_softcapping=0.1)
     with pytest.raises(ConfigError, match="gemma2"):
         load_model(tmp_path, torch.float32)
+
+
+UNPACKABLE = [
+    (JambaConfig(**SIZES, num_key_value_heads=2, num_experts=2, use_mamba_kernels=False), "type linear_attention"),
+    (Lfm2Config(**SIZES, num_key_value_heads=2, layer_types=["conv"]), "layers of type conv"),
+    (BertConfig(**SIZES, intermediate_size=32), "attention is bidirectional"),
+    (BertConfig(**SIZES, intermediate_size=32, is_decoder=True), "on cls.predictions.bias"),
+    (PhiConfig(**SIZES, intermediate_size=32), "on lm_head.bias"),
+]
+
+
+@pytest.mark.parametrize(("config", "why"), UNPACKABLE, ids=lambda value: getattr(value, "model_type", ""))
+def test_a_structure_that_packing_would_train_wrong_is_refused_whatever_its_weights(
+    config: Any, why: str, tmp_path: Path
+):
+    """The outputs of Jamba, LFM2 and Phi with their first weights differ too little, or not at all."""
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        ConfigError, match=rf"\({config.model_type}\) has an architecture agentrl does not train yet"
+    ) as it:
+        load_model(tmp_path, torch.float32)
+    assert why in str(it.value)
+    assert built_shape(tmp_path).unpackable in str(it.value), "a plan says the same"
 
 
 def test_a_window_that_is_part_of_the_masks_alone_is_refused(tmp_path: Path):

@@ -292,6 +292,18 @@ def test_what_ranks_cannot_share_of_a_model_is_refused_before_any_starts(
         replace(found, models=models)
 
 
+@pytest.mark.parametrize("role", ["policy", "critic", "frozen"])
+def test_a_model_that_the_learner_cannot_pack_is_refused_unless_it_only_answers(role: str) -> None:
+    found = plan("Qwen2.5-0.5B", gpus(8), algo="ppo", algorithm__kl_coef=0.01)
+    shape = replace(found.models.policy, kind="jamba", unpackable="it carries a state")
+    models = replace(found.models, **{role: (shape,) if role == "frozen" else shape})
+    with pytest.raises(
+        ConfigError, match=r"\(jamba\) has an architecture agentrl does not train yet: it carries a state"
+    ):
+        replace(found, models=models)
+    replace(found, models=replace(models, learns=False))
+
+
 def test_engines_of_adapters_that_sleep_take_cpu_memory() -> None:
     shared = plan("Qwen2.5-7B", gpus(8), **SHARED, lora__rank=16)
     for phase in (Phase.START, Phase.UPDATE):
