@@ -9,7 +9,7 @@ import hashlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -46,31 +46,20 @@ class ConfigReader(ModelReader):
         """Return the shape of a model. Raises ConfigError if it has no config.json, or one that cannot be built."""
         return read_shape(config_json(name, may_download=self.may_download))
 
-    def reward_parameters(self, name: str) -> int:
-        """Return the parameters of a reward model. Raises ConfigError likewise."""
-        return read_reward_parameters(config_json(name, may_download=self.may_download))
+    def reward_shape(self, name: str) -> ModelShape:
+        """Return the shape of a reward model. Raises ConfigError likewise."""
+        return read_shape(config_json(name, may_download=self.may_download), is_reward=True)
 
 
-def read_shape(file: Path) -> ModelShape:
+def read_shape(file: Path, *, is_reward: bool = False) -> ModelShape:
     """Return the shape of the model that a config.json describes. Raises ConfigError if it cannot be built."""
-    cached = _cached(file, "json")
+    cached = _cached(file, "reward.json" if is_reward else "json")
     with suppress(OSError, ValueError, TypeError, KeyError):
         return _from_json(cached.read_text())
-    shape = built_shape(file.parent)
+    shape = built_shape(file.parent, is_reward=is_reward)
     with suppress(OSError):
         _write(cached, json.dumps(asdict(shape), indent=1))
     return shape
-
-
-def read_reward_parameters(file: Path) -> int:
-    """Return the parameters of the sequence classifier that a config.json describes. Raises ConfigError likewise."""
-    cached = _cached(file, "reward")
-    with suppress(OSError, ValueError):
-        return int(cached.read_text())
-    parameters = cast(int, _checked(file.parent, _count))
-    with suppress(OSError):
-        _write(cached, str(parameters))
-    return parameters
 
 
 def _cached(file: Path, kind: str) -> Path:
@@ -98,50 +87,33 @@ def _write(path: Path, text: str) -> None:
     Path(file.name).rename(path)
 
 
-def built_shape(folder: Path) -> ModelShape:
+def built_shape(folder: Path, *, is_reward: bool = False) -> ModelShape:
     """Return the shape of the model in a folder with a config.json: it is built without memory. Raises ConfigError."""
-    return cast(ModelShape, _checked(folder, _built))
-
-
-def _checked(folder: Path, build: Callable[[Path], Any]) -> Any:
-    """Return what `build` makes of the config.json in a folder. Raises ConfigError."""
-    built = catch(build, folder)
+    built = catch(_built, folder, is_reward)
     if isinstance(built.error, ModuleNotFoundError):
         raise ConfigError(f"to count the parameters of a model, install torch and transformers: {built.error}")
     if built.error:
         why = " ".join(str(built.error).split())
         raise ConfigError(f"the model of {folder / 'config.json'} cannot be planned: {why}")
-    return built.value
+    return cast(ModelShape, built.value)
 
 
-def _built(folder: Path) -> ModelShape:
-    from transformers import AutoModelForCausalLM
-
-    model, config = _without_memory(folder, AutoModelForCausalLM, "causal language model")
-    return shape_of(model, config.get_text_config())
-
-
-def _count(folder: Path) -> int:
-    from transformers import AutoModelForSequenceClassification
-
-    model, _ = _without_memory(folder, AutoModelForSequenceClassification, "sequence classifier")
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _without_memory(folder: Path, kind: Any, named: str) -> tuple[Any, Any]:
-    """Return the model that an auto class of transformers builds for a config.json, and its config."""
+def _built(folder: Path, is_reward: bool) -> ModelShape:
     import torch
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
+    kind: Any = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
+    named = "sequence classifier" if is_reward else "causal language model"
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _check_sizes(config.get_text_config())
     try:
         with torch.device("meta"):
-            return kind.from_config(config, trust_remote_code=False), config
+            model = kind.from_config(config, trust_remote_code=False)
     except ValueError as error:
         if "Unrecognized configuration class" in str(error):
             raise ValueError(f"transformers has no {named} of model_type {config.model_type}") from None
         raise
+    return shape_of(model, config.get_text_config())
 
 
 def _check_sizes(config: Any) -> None:
@@ -156,8 +128,9 @@ def _check_sizes(config: Any) -> None:
 
 
 def shape_of(model: Any, config: Any) -> ModelShape:
-    """Return the shape of a causal language model of transformers."""
-    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    """Return the shape of a model of transformers: a causal language model, or a classifier, which has no head."""
+    head = getattr(model.get_output_embeddings(), "weight", None)
+    heads = _number(config, "num_attention_heads", default=1)  # FNet has none
     blocks = [(name, parameter) for name, parameter in model.named_parameters() if _is_in_block(name)]
     parameters = sum(parameter.numel() for parameter in model.parameters())
     experts, sent_to = _experts(config)
@@ -168,22 +141,22 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         matrices=sum(parameter.numel() for _, parameter in blocks if parameter.ndim >= 2),
         active=parameters - in_experts * (experts - sent_to) // max(1, experts),
         largest=max(parameter.numel() for parameter in model.parameters()),
-        vocabulary=head.shape[0],
-        hidden=head.shape[1],
+        vocabulary=config.vocab_size,
+        hidden=config.hidden_size,
         inner=_inner(config, sent_to),
         layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        kv_heads=_kv_heads(config),
-        head_size=_number(config, "qk_head_dim", "head_dim", default=config.hidden_size // config.num_attention_heads),
+        heads=heads,
+        kv_heads=_kv_heads(config, heads),
+        head_size=_number(config, "qk_head_dim", "head_dim", default=config.hidden_size // heads),
         latent=_latent(config),
         context=_number(config, "max_position_embeddings"),
-        is_tied=head is embedding,
+        is_tied=head is None or head is model.get_input_embeddings().weight,
         is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
         has_head_norm=any("q_norm" in name for name, _ in blocks),
         linears=tuple(_linears(model)),
         rotary=rotary_of(config),
         styles=tuple(sorted({*(config.base_model_tp_plan or {}).values()})),
-        unpackable=unpackable(model, head),
+        unpackable="" if head is None else unpackable(model, head),
     )
 
 
@@ -197,11 +170,11 @@ def _number(config: Any, *names: str, default: int = 0) -> int:
     return next((value for name in names if (value := getattr(config, name, None))), default)
 
 
-def _kv_heads(config: Any) -> int:
+def _kv_heads(config: Any, heads: int) -> int:
     """Return the heads of keys. Falcon's second architecture has groups of heads, whatever `multi_query` says."""
     if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
         return 1
-    return _number(config, "num_kv_heads", "num_key_value_heads", default=config.num_attention_heads)
+    return _number(config, "num_kv_heads", "num_key_value_heads", default=heads)
 
 
 def _latent(config: Any) -> int:

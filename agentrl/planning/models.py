@@ -15,16 +15,16 @@ from agentrl.planning.shape import ModelReader, ModelShape
 class RunModels:
     """Shapes by role, of which an evaluation, which does not learn, has neither critic nor frozen models.
 
-    `frozen` are the reference and the teacher, `rewards` the parameters of the reward models that the run serves,
-    `roles` the models that play roles, each with its context. `has_old` is true if the policy computes log
-    probabilities before an update, `reference_moves` if the reference follows the policy.
+    `frozen` are the reference and the teacher, `rewards` the reward models that the run serves, `roles` the models that
+    play roles, each with its context. `has_old` is true if the policy computes log probabilities before an update,
+    `reference_moves` if the reference follows the policy.
     """
 
     policy: ModelShape
     learns: bool = True
     critic: ModelShape | None = None
     frozen: tuple[ModelShape, ...] = ()
-    rewards: tuple[int, ...] = ()
+    rewards: tuple[ModelShape, ...] = ()
     roles: tuple[tuple[ModelShape, int], ...] = ()
     has_old: bool = False
     reference_moves: bool = False
@@ -34,7 +34,7 @@ class RunModels:
         """Return the models that a resolved configuration names. Raises ConfigError for one that cannot be read."""
         policy = reader.shape(config.model.name)
         roles = tuple((reader.shape(name), context) for name, context in config.role_models.items())
-        rewards = tuple(reader.reward_parameters(keys.model or "") for keys in config.reward.served)
+        rewards = tuple(reader.reward_shape(keys.model or "") for keys in config.reward.served)
         if not learns:
             return cls(policy, learns=False, rewards=rewards, roles=roles)
         algorithm = make_algorithm(config.algorithm, RunShape.of(config))

@@ -12,7 +12,7 @@ from agentrl.planning.engine import CONTEXT, ServedModel, asleep, awake, kept_as
 from agentrl.planning.hardware import Hardware
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, Need, Phase, total, used
-from agentrl.planning.ranks import CriticRank, Rank, on_cpu, separate_scorers, width_of
+from agentrl.planning.ranks import CriticRank, Rank, on_cpu, reward_model, separate_scorers, width_of
 from agentrl.planning.shape import ModelShape
 
 
@@ -101,10 +101,11 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         yield Need("role engine", 1, Phase.SAMPLING, awake(role, capacity), capacity)
         yield starting(role, "role engine", 1, capacity)
     if models.rewards and config.reward.gpus:
-        each = int(capacity * min(1.0, config.reward.gpus))
-        largest = max(models.rewards) * width_of(config)
-        items = (Item("weights", largest), Item("CUDA context", CONTEXT))
-        yield Need("reward model", len(models.rewards), Phase.SAMPLING, items, each)
+        count, each = len(models.rewards), int(capacity * min(1.0, config.reward.gpus))
+        largest = max((reward_model(config, shape) for shape in models.rewards), key=total)
+        yield Need("reward model", count, Phase.SAMPLING, (*largest, Item("CUDA context", CONTEXT)), each)
+        if config.reward.gpus > 1:  # a model computes on the first of its GPUs
+            yield Need("reward model's idle GPU", count * int(config.reward.gpus - 1), Phase.SAMPLING, (), capacity)
 
 
 def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
@@ -169,7 +170,7 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
     engines = [engine] * config.engine.count + roles
     items = [Item("engines", sum(total(awake(each, 0)) for each in engines))]
     processes = len(engines) * ENGINE_GIB + config.rollout.workers * WORKER_GIB + len(models.rewards) * RANK_GIB
-    items.append(Item("reward models", width_of(config) * sum(models.rewards)))
+    items.append(Item("reward models", sum(total(reward_model(config, shape)) for shape in models.rewards)))
     if models.learns:
         rank = Rank(config, models)
         ranks, separate = config.learner.ranks, config.scorers.placement == "separate"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from agentrl.config.schema import Config
 from agentrl.config.packing import unknown
+from agentrl.config.schema import Config
 from agentrl.config.sharing import check_heads, check_matrices, check_plan, check_positions
 from agentrl.config.validate import check_targets, counted
 from agentrl.errors import ConfigError

@@ -1,11 +1,11 @@
-"""Memory of a learner rank, and of a process of scorers, by phase: which models it holds, and which one computes."""
+"""Memory of a learner rank, and of processes of scorers and reward models: what each holds, and which one computes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from agentrl.config.schema import Config, LoraSection
+from agentrl.config.schema import Config, LearnerSection, LoraSection
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, total, used
 from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
@@ -15,6 +15,9 @@ AHEAD = 2
 """Buckets of a publication at once (weights/delivery.py, and vLLM's packed transfers)."""
 HEAP_SHARE, PROCESS = 0.22, 64 << 20
 """On a CPU: gaps between the tensors that stay, as a share of these, and code and threads of an update. Measured."""
+
+SCORED_TOKENS = 16_384
+"""Tokens of a batch of a reward model, with padding (`reward_models/batcher.py`); a longer text is one alone."""
 
 
 def width_of(config: Config) -> int:
@@ -233,3 +236,19 @@ def separate_scorers(rank: Rank) -> tuple[Item, ...]:
     models = sum(shape.frozen_bytes(rank.policy.width) for shape in frozen)
     passes = (forward(rank.frozen_model(shape), has_gradient=False) for shape in frozen)
     return used(Item("frozen models", models), *max(passes, key=total, default=()))
+
+
+def reward_model(config: Config, shape: ModelShape) -> tuple[Item, ...]:
+    """Return the memory of the process of a reward model: its weights, and a pass over a batch of texts."""
+    is_on_gpu, tokens = config.device == "cuda", max(SCORED_TOKENS, config.model.max_context)
+    model = TrainedModel(
+        shape,
+        LearnerSection(),
+        LoraSection(),
+        width_of(config),
+        tokens,
+        is_on_gpu=is_on_gpu,
+        has_checkpointing=False,
+        has_logits=False,
+    )
+    return used(Item("weights", model.width * shape.parameters), *forward(model, has_gradient=False))

@@ -35,7 +35,7 @@ def _matches(layers: tuple[str, ...], names: tuple[str, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A causal language model by its numbers.
+    """A causal language model, or a classifier, by its numbers.
 
     `parameters` counts every tensor once, `matrices` those of its blocks that are factors of matrix products, `active`
     the parameters that one token goes through (without an expert that it is not sent to). `inner` is the width of the
@@ -122,5 +122,5 @@ class ModelReader(Protocol):
     def shape(self, name: str) -> ModelShape:
         """Return the shape of a causal language model."""
 
-    def reward_parameters(self, name: str) -> int:
-        """Return the parameters of a reward model, which may be of any architecture."""
+    def reward_shape(self, name: str) -> ModelShape:
+        """Return the shape of a reward model: a sequence classifier of any architecture."""

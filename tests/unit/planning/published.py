@@ -163,13 +163,13 @@ def shape(name: str) -> ModelShape:
 
 
 class Published:
-    """Describes the models of `CONFIGS`; a reward model has as many parameters as the critic of its name."""
+    """Describes the models of `CONFIGS`; a reward model has the shape of the critic of its name."""
 
     def shape(self, name: str) -> ModelShape:
         return shape(name)
 
-    def reward_parameters(self, name: str) -> int:
-        return shape(name).with_scalar_head.parameters
+    def reward_shape(self, name: str) -> ModelShape:
+        return shape(name).with_scalar_head
 
 
 def gpus(count: int, gib: float = 80.0, name: str = "H100", nodes: int = 1) -> Machine:

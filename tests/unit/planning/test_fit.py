@@ -320,8 +320,10 @@ def test_a_reward_model_of_any_architecture_is_counted(tmp_path: Path, monkeypat
         ],
     )
     models = RunModels.of(resolve_run(requested, LAPTOP), ConfigReader())
-    assert models.rewards == (model.num_parameters(),)
-    assert ConfigReader().reward_parameters(str(folders["rm"])) == model.num_parameters(), "read again, from the cache"
+    [shape] = models.rewards
+    assert (shape.parameters, shape.hidden, shape.layers) == (model.num_parameters(), 64, 2)
+    assert (shape.heads, shape.inner, shape.is_gated) == (4, 128, False)
+    assert ConfigReader().reward_shape(str(folders["rm"])) == shape, "read again, from the cache"
     with pytest.raises(ConfigError, match="CPU memory: update needs"):
         fitted_run(requested, dataclasses.replace(LAPTOP, memory_gib=4.0))
 

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from agentrl.config.machine import GIB
+from agentrl.config.schema import LearnerSection, LoraSection
 from agentrl.errors import ConfigError
 from agentrl.planning import engine, ranks, trained_model
 from agentrl.planning.duration import Load
 from agentrl.planning.need import MARGIN, Fit, Item, Need, Phase
 from agentrl.planning.plan import Plan
-from agentrl.planning.ranks import Rank
+from agentrl.planning.ranks import Rank, width_of
+from agentrl.planning.table import text_of
+from agentrl.planning.trained_model import TrainedModel
 from tests.unit.config.test_resolve import LAPTOP
-from tests.unit.planning.published import gpus, plan
+from tests.unit.planning.published import gpus, plan, shape
 
 SHARED = {"engine__placement": "colocate"}
 APART = {"engine__placement": "separate"}
@@ -108,6 +111,39 @@ def test_on_cpus_a_separate_critic_is_a_process_more() -> None:
 def test_models_that_play_roles_have_an_engine_each() -> None:
     roles = {"roles__judge__model": "Qwen2.5-7B"}
     assert need(plan("Qwen2.5-0.5B", gpus(8), **roles), "role engine", Phase.SAMPLING).nbytes > 14 * GIB
+
+
+REWARD = {"reward__models": '[{name = "rm", model = "Qwen2.5-7B"}, {name = "small", model = "Qwen2.5-0.5B"}]'}
+
+
+def test_a_reward_model_scores_with_its_own_shape() -> None:
+    """A layer of the larger one keeps what a layer of a teacher of its shape does, of as many tokens as a batch has."""
+    judged = plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD)
+    teacher = TrainedModel(
+        shape("Qwen2.5-7B"), LearnerSection(), LoraSection(), 2, 16_384, is_on_gpu=True, has_checkpointing=False
+    )
+    found = need(judged, "reward model", Phase.SAMPLING)
+    assert (found.count, found.capacity) == (2, 80 * GIB)
+    assert items(found)["weights"] == 2 * shape("Qwen2.5-7B").with_scalar_head.parameters
+    assert items(found)["activations"] == trained_model.layer_bytes(teacher) * 16_384
+    long = plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD, model__max_context=32_768)
+    assert items(need(long, "reward model", Phase.SAMPLING))["activations"] == 2 * items(found)["activations"]
+
+
+def test_on_cpus_every_reward_model_scores() -> None:
+    laptop = plan("Qwen2.5-0.5B", LAPTOP, reward__models='[{name = "rm", model = "Qwen2.5-0.5B"}]')
+    found = items(need(laptop, "CPU memory", Phase.UPDATE))["reward models"]
+    assert found > width_of(laptop.config) * 494e6 + GIB / 2
+
+
+def test_a_reward_model_computes_on_one_of_its_gpus() -> None:
+    two = plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD, reward__gpus=2, engine__count=2, learner__ranks=2)
+    held, idle = (need(two, device, Phase.SAMPLING) for device in ("reward model", "reward model's idle GPU"))
+    assert (held.count, held.capacity) == (idle.count, idle.capacity) == (2, 80 * GIB)
+    assert idle.nbytes == 0
+    assert "reward model's idle GPU x 2  sampling        0.0 of   80.0  fits" in text_of(two)
+    shared = need(plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD, reward__gpus=0.5), "reward model", Phase.SAMPLING)
+    assert (shared.count, shared.capacity) == (2, 40 * GIB)
 
 
 @pytest.mark.parametrize(
