@@ -79,6 +79,14 @@ def step(setting: Setting) -> str:
     return f"against float32 on the CPU, float32: {wide} (bound {FLOAT32:g}); bfloat16: {narrow} (bound {BFLOAT16:g})"
 
 
+def repetition(setting: Setting) -> str:
+    """Take the same steps twice, as a run and its replay do: every loss, norm and logprob is the same number."""
+    model = small(setting.folder / "model")
+    once, again = trained([spec(model, setting.device, "bfloat16")] * 2, STEPS, setting.folder)
+    _close("the second time", again, once, 0.0)
+    return f"{len(STEPS)} steps in bfloat16, taken twice: losses, gradient norms and logprobs are the same numbers"
+
+
 def zero(setting: Setting) -> str:
     """Compare the ZeRO stages on one rank with stage 0."""
     model = small(setting.folder / "model")

@@ -1,4 +1,4 @@
-"""A learner rank that sends its weights from GPU to GPU. Not yet verified on a GPU."""
+"""A learner rank that sends its weights from GPU to GPU. docs/verified.md says what of it has run on GPUs."""
 
 from __future__ import annotations
 

@@ -494,6 +494,11 @@ class LearnerSection(Section):
     ema: float = Field(
         0.0, ge=0, lt=1, description="decay of an average of the policy (EMA), saved with checkpoints; 0: none"
     )
+    deterministic: bool = Field(
+        True,
+        description="on GPUs: compute updates by operations that give the same digits again, so that a run can be "
+        "replayed",
+    )
     nodes: Annotated[str, Unset("any node")] = Field(
         "", description="name of a resource of Ray: run ranks on nodes that have it (ray start --resources)"
     )

@@ -1,7 +1,4 @@
-"""GPU memory of models that wait: frozen weights and optimizer state move to pinned CPU memory.
-
-Not yet verified on a GPU.
-"""
+"""GPU memory of models that wait: frozen weights and optimizer state move to pinned CPU memory."""
 
 from __future__ import annotations
 

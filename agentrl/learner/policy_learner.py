@@ -121,6 +121,7 @@ class PolicyLearner(LearnerRank):
             stopped_steps=updates.stopped,
             learned_tokens=int(tokens) // self.spec.learner.sharers,
             layout=self.spec.critic.layout(self.spec.learner),
+            gpu=torch.cuda.get_device_name(self._device) if self.spec.device == "cuda" else "",
         )
 
     @property

@@ -14,6 +14,7 @@ from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.errors import LearnerError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.deepspeed import join_process_group
+from agentrl.learner.determinism import advice, repeat_exactly
 from agentrl.learner.part import Layout
 from agentrl.learner.scorers import Compute, score
 from agentrl.learner.sequence_parallel import SequenceGroup, check_models
@@ -32,6 +33,8 @@ class LearnerRank(ABC):
         self._updates = 0
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
+        if spec.device == "cuda" and spec.learner.deterministic:
+            repeat_exactly()
         with self._activity("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
             sharers = spec.learner.tensor_parallel  # they compute the same micro-batches
@@ -63,7 +66,7 @@ class LearnerRank(ABC):
         try:
             yield
         except RuntimeError as error:
-            raise LearnerError(f"{self.role} rank {self.rank} failed in {name}: {error}") from error
+            raise LearnerError(f"{self.role} rank {self.rank} failed in {name}: {error}{advice(error)}") from error
         finally:
             if self.spec.yields_gpus:
                 torch.cuda.empty_cache()

@@ -20,6 +20,8 @@ SPREAD = {1: (1.0, 4.5), 2: (1.0, 5.0), 3: (1.9, 3.2)}
 elsewhere in the heap, in shares of one copy and of one bucket in float32. Measured on two ranks."""
 LIVE = 1_000_000_000
 """Parameters that ZeRO stage 3 keeps gathered (`max_live_parameters`, `max_reuse_distance`)."""
+MULTIPROCESSORS = 132
+"""Of an H100 and an H200."""
 CHUNK_LOGITS, KEPT_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}, 1 << 28
 """Those of `learner/heads.py`."""
 
@@ -155,7 +157,8 @@ def forward(model: TrainedModel, *, has_gradient: bool) -> tuple[Item, ...]:
     """Return the peak of the passes over one micro-batch, beside state and gradients."""
     layers = activations(model) if has_gradient else Item("activations", layer_bytes(model) * model.tokens)
     copies, logits = casts(model, has_gradient=has_gradient), head(model, has_gradient=has_gradient)
-    return used(layers, copies, gathered(model), logits)
+    attention = attention_gradients(model) if has_gradient else Item("", 0)
+    return used(layers, copies, gathered(model), max(logits, attention, key=lambda item: item.nbytes))
 
 
 def layer_bytes(model: TrainedModel) -> int:
@@ -183,6 +186,19 @@ def activations(model: TrainedModel) -> Item:
     if not model.has_checkpointing:
         return Item("activations", layers * layer_bytes(model) * model.tokens)
     return Item("activations", (layers * FLOAT32 * model.shape.hidden + layer_bytes(model)) * model.tokens)
+
+
+def attention_gradients(model: TrainedModel) -> Item:
+    """Return the float32 gradients of queries in the backward pass of one layer, which follows that of the head.
+
+    Those that give the same digits again are several copies, so that few heads of one sequence keep all multiprocessors
+    of a GPU busy (`mha_varlen_bwd` in PyTorch's flash_api.cpp); here one sequence fills the micro-batch.
+    """
+    if not model.is_on_gpu or model.width != BFLOAT16:
+        return Item("", 0)
+    heads = max(1, model.shape.heads // model.section.sequence_parallel)
+    copies = -(-MULTIPROCESSORS // heads) if model.section.deterministic else 1
+    return Item("gradients of queries", FLOAT32 * copies * model.tokens * model.shape.queries)
 
 
 def casts(model: TrainedModel, *, has_gradient: bool) -> Item:

@@ -127,8 +127,14 @@ def check_algorithm(config: Config, folder: RunFolder, plan: ReplayPlan) -> None
 def check_settings(config: Config, plan: ReplayPlan) -> None:
     """Raise ConfigError for a step that was trained with other settings than those that a resume left.
 
-    They are ranks, threads and ZeRO stages, and the number of steps, on which the learning rate depends.
+    They are ranks, threads and ZeRO stages, and the number of steps, on which the learning rate depends. On GPUs no
+    step is exact without `learner.deterministic`.
     """
+    if config.device == "cuda" and not config.learner.deterministic:
+        raise ConfigError(
+            "the run was trained on GPUs with learner.deterministic set to false: its updates differ in the last "
+            "digits whenever they are repeated, so that a replay proves nothing"
+        )
     learner, now = config.learner, config.critic.layout(config.learner)
     alone = config.critic.warmup_steps  # the critic's steps before the first of the policy
     for record in plan.steps:
@@ -175,7 +181,10 @@ async def _replayed(config: Config, folder: RunFolder, plan: ReplayPlan, learner
         has_moved = any(report.has_learned for report in reports)
         digest, recorded = reports[0].digest, record.learner.digest
         if digest != recorded:
-            raise RunError(f"step {record.step}: the weights are {digest}, the run recorded {recorded}")
+            kinds = [f" on {gpu}" if gpu else "" for gpu in (reports[0].gpu, record.learner.gpu)]
+            raise RunError(
+                f"step {record.step}: the weights are {digest}{kinds[0]}, the run recorded {recorded}{kinds[1]}"
+            )
         print(f"step {record.step} · {len(sequences)} sequences · weights {digest}, as recorded", flush=True)
 
 

@@ -1,6 +1,7 @@
 """The trainer's side of transfers between GPUs: vLLM's own trainer engines, with a client of ours that has deadlines.
 
-Not yet verified on a GPU. Every rank of the learner makes a `GpuSender` and calls `send`; rank 0 drives the engines.
+Every rank of the learner makes a `GpuSender` and calls `send`; rank 0 drives the engines. `nccl`, and several ranks,
+are not yet verified on GPUs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transfers between GPUs inside vLLM's workers: vLLM's own engines, observed. Not yet verified on a GPU."""
+"""Transfers between GPUs inside vLLM's workers: vLLM's own engines, observed. `nccl` is not yet verified on GPUs."""
 
 from __future__ import annotations
 

@@ -82,5 +82,15 @@ async def test_a_model_that_does_not_exist_is_named(tmp_path: Path) -> None:
     await asyncio.wait_for(engine.close(), 30.0)
 
 
+async def test_what_failed_in_a_process_of_vllm_is_said(tmp_path: Path) -> None:
+    model = model_at(tmp_path)
+    (weights,) = model.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:5000])
+    engine = VllmEngine(spec(model))
+    with pytest.raises(EngineError, match=r"could not start with .*\.SafetensorError: Error while deserializing"):
+        await engine.start(120.0)
+    await asyncio.wait_for(engine.close(), 30.0)
+
+
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path.cwd())}

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentrl.engine.vllm.printed import Printed
 from agentrl.engine.vllm.settings import VllmSpec, engine_args, environment
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 
@@ -38,7 +39,7 @@ class VllmProcess:
         os.environ.update(environment(self._spec, sorted(os.sched_getaffinity(0))))
         if self._spec.scratch:
             await asyncio.to_thread(Path(self._spec.scratch).mkdir, 0o700, parents=True, exist_ok=True)
-        before = _cores()
+        before, printed = _cores(), Printed()
         building = asyncio.create_task(asyncio.to_thread(self._build))
         await asyncio.wait({building}, timeout=deadline_s)
         if not building.done():
@@ -46,7 +47,8 @@ class VllmProcess:
             raise DeadlineError(f"the engine of {self._spec.model} did not start within {deadline_s:g} s")
         self._children = list(_cores() - before)
         if (error := building.exception()) is not None:
-            raise EngineError(f"vLLM could not start with {self._spec.model}: {error}") from error
+            why = await asyncio.to_thread(printed.last_error) or error
+            raise EngineError(f"vLLM could not start with {self._spec.model}: {why}") from error
         self._death = asyncio.get_running_loop().create_future()
         for child in self._children:
             asyncio.get_running_loop().add_reader(child.sentinel, self._on_death)

@@ -46,6 +46,8 @@ def environment(spec: VllmSpec, cores: Sequence[int]) -> dict[str, str]:
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        # vLLM uses it for no completion whose processed logprobs are asked for, as ours always are: do not load it.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "TOKENIZERS_PARALLELISM": "false",
     }
     if spec.scratch:

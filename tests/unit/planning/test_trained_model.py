@@ -264,9 +264,22 @@ def test_the_buckets_are_those_of_deepspeed() -> None:
         ({"width": 4}, {"gradients", "activations", "head"}),
         ({"stage": 3, "ranks": 8}, {"gradients", "activations", "gathered parameters", "head"}),
         ({"stage": 1, "ranks": 8}, {"gradients", "gradient buckets", "activations", "16-bit copies", "head"}),
-        ({"has_logits": False}, {"gradients", "activations", "16-bit copies"}),
+        ({"has_logits": False}, {"gradients", "activations", "16-bit copies", "gradients of queries"}),
+        ({"has_logits": False, "width": 4}, {"gradients", "activations"}),
         ({"is_offloaded": True}, {"gradients", "optimizer", "activations", "16-bit copies", "head"}),
     ],
 )
 def test_an_update_adds_these_terms(changes: dict[str, Any], names: set[str]) -> None:
     assert {item.name for item in update(trained(shape("Qwen2.5-7B"), **changes))} == names
+
+
+@pytest.mark.parametrize(("keys", "copies"), [({}, 5), ({"sequence_parallel": 4}, 19), ({"deterministic": False}, 1)])
+def test_gradients_of_queries_that_are_exact_take_copies_beside_long_sequences(
+    keys: dict[str, Any], copies: int
+) -> None:
+    of, tokens = shape("Qwen2.5-7B"), 131_072  # 28 heads, 132 multiprocessors
+    section = LearnerSection(ranks=4, **keys)
+    model = trained(of, section=section, tokens=tokens)
+    assert trained_model.attention_gradients(model).nbytes == copies * 4 * tokens * 3584
+    names = {item.name for item in update(model)}
+    assert len(names & {"head", "gradients of queries"}) == 1, "the head's memory is free by then"

@@ -237,3 +237,10 @@ def append(run: RunFolder, records: Sequence[StepRecord]) -> None:
 def trained(step: int, layout: str, digest: str = "") -> StepRecord:
     report = StepReport(0.0, 1.0, 1e-5, 8, 1, (), 1.0, layout=layout, digest=digest)
     return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, 8, report, PhaseSeconds())
+
+
+def test_a_run_on_gpus_without_determinism_is_not_replayed() -> None:
+    config = Config.model_validate({"device": "cuda", "learner": {"deterministic": False, "ranks": 1}})
+    with pytest.raises(ConfigError, match=r"learner\.deterministic set to false: its updates differ"):
+        check_settings(config, ReplayPlan(0, ()))
+    check_settings(config.model_copy(update={"device": "cpu"}), ReplayPlan(0, ()))
