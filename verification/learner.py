@@ -25,6 +25,8 @@ BYTES_PER_PARAMETER = 20
 PEAK = 1.15
 """Bound of a peak, as a multiple of what a straight line through two smaller ones gives."""
 TOKENS, LENGTH = 8192, 512
+REPEATED = 2048
+"""Tokens of a micro-batch of the steps that are taken twice."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,17 @@ def step(setting: Setting) -> str:
 
 
 def repetition(setting: Setting) -> str:
-    """Take the same steps twice, as a run and its replay do: every loss, norm and logprob is the same number."""
-    model = small(setting.folder / "model")
-    once, again = trained([spec(model, setting.device, "bfloat16")] * 2, STEPS, setting.folder)
+    """Take the same steps in two processes, as a run and its replay do: all losses, norms and logprobs are equal.
+
+    Branches share the prefixes of the first batches; sequences of the last have several blocks of keys.
+    """
+    one = spec(small(setting.folder / "model"), setting.device, "bfloat16", micro_batch_tokens=REPEATED)
+    batches = (*STEPS, *[rows(REPEATED)] * 2)
+    [once], [again] = (trained([one], batches, setting.folder) for _ in range(2))
     _close("the second time", again, once, 0.0)
-    return f"{len(STEPS)} steps in bfloat16, taken twice: losses, gradient norms and logprobs are the same numbers"
+    return (
+        f"{len(batches)} steps in bfloat16 by two processes: losses, gradient norms and logprobs are the same numbers"
+    )
 
 
 def zero(setting: Setting) -> str:

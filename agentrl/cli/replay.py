@@ -6,8 +6,9 @@ from agentrl.cli.flags import Parser, path, whole
 
 MEANING = """\
 Train the stored trajectories of a run again, from the nearest checkpoint, and compare the weights after every step with
-those that the run recorded. The weights are equal to the last bit on the same kind of CPU, with the same number of
-threads and the same versions of the libraries; anything else is refused. Nothing in the run folder changes."""
+those that the run recorded. The weights are equal to the last bit on the same kind of CPU and GPU, with the same number
+of threads and the same versions of the libraries; any other CPU, number or version is refused, and if weights differ,
+the error names the GPUs. Nothing in the run folder changes."""
 
 
 def run(words: list[str]) -> int:

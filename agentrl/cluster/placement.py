@@ -2,7 +2,7 @@
 
 A bundle is a group of GPUs that Ray reserves on one node: those of an engine, so that a tensor-parallel engine never
 spans nodes, that of a learner rank, or of the reward models that share it. If engines and learner share GPUs, the ranks
-own them and the engine of the same bundle uses them by turns. Not yet verified on GPUs.
+own them and the engine of the same bundle uses them by turns. Not yet verified on several GPUs.
 """
 
 from __future__ import annotations

@@ -58,13 +58,13 @@ class MicroBatchLoss:
         return (terms.weights * loss_A).sum() * (0.0 if self.micro_batch.is_dummy else self.scale)
 
 
-def rehearse_loss(algorithm: Algorithm) -> None:
+def rehearse_loss(algorithm: Algorithm, device: torch.device | str = "cpu") -> None:
     """Try the objective on two sequences made by hand. Raises AlgorithmError for a mistake that every batch would meet.
 
     `agentrl.algorithms.rehearsal` tries the other methods, in a process that does not load torch.
     """
     random, tokens = torch.Generator().manual_seed(0), 5
-    made = [torch.rand(tokens, generator=random) for _ in range(9)]
+    made = [torch.rand(tokens, generator=random).to(device) for _ in range(9)]
     names: tuple[Column, ...] = ("old", "reference", "teacher", "values")
     columns: dict[str, Tensor] = {name: -made[n] for n, name in enumerate(names)}
     own: dict[str, Tensor] = {name: columns[name] for name in algorithm.requirements.columns if name != "old"}
@@ -75,8 +75,8 @@ def rehearse_loss(algorithm: Algorithm) -> None:
         sampler=-made[5],
         old=columns["old"] if "old" in algorithm.requirements.columns else -made[5],
         advantages=made[7] - 0.5,
-        weights=torch.ones(tokens),
-        sequence=torch.tensor([0, 0, 1, 1, 1]),
+        weights=torch.ones(tokens, device=device),
+        sequence=torch.tensor([0, 0, 1, 1, 1], device=device),
         columns=own,
         state=algorithm.state,
         meters=Meter(),

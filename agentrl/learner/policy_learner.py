@@ -36,10 +36,10 @@ class PolicyLearner(LearnerRank):
 
     def __init__(self, spec: LearnerSpec, rank: int, world_size: int, master_addr: str, master_port: int) -> None:
         super().__init__(spec, rank, world_size, master_addr, master_port)
-        rehearse_loss(self._algorithm)
         self._staged: list[StagedBucket] = []
         self._buckets: Iterator[StagedBucket | None] = iter(())
         with self._activity("start"):
+            rehearse_loss(self._algorithm, self._device)
             self._model = load_policy(spec)
             moves = self._algorithm.config.reference_every > 0
             sharding = Sharding.of(spec.learner, spec.compute)
@@ -122,6 +122,7 @@ class PolicyLearner(LearnerRank):
             learned_tokens=int(tokens) // self.spec.learner.sharers,
             layout=self.spec.critic.layout(self.spec.learner),
             gpu=torch.cuda.get_device_name(self._device) if self.spec.device == "cuda" else "",
+            deterministic=self.spec.learner.deterministic,
         )
 
     @property

@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
-from agentrl.errors import LearnerError
+from agentrl.errors import AlgorithmError, LearnerError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.deepspeed import join_process_group
 from agentrl.learner.determinism import advice, repeat_exactly
@@ -33,8 +33,7 @@ class LearnerRank(ABC):
         self._updates = 0
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
-        if spec.device == "cuda" and spec.learner.deterministic:
-            repeat_exactly()
+        repeat_exactly(spec)
         with self._activity("start"):
             join_process_group(spec, rank, world_size, master_addr, master_port)
             sharers = spec.learner.tensor_parallel  # they compute the same micro-batches
@@ -65,6 +64,8 @@ class LearnerRank(ABC):
         """Name what fails; afterwards leave the cached GPU memory to an engine that shares the GPU."""
         try:
             yield
+        except AlgorithmError as error:
+            raise AlgorithmError(f"{error}{advice(error)}") from error
         except RuntimeError as error:
             raise LearnerError(f"{self.role} rank {self.rank} failed in {name}: {error}{advice(error)}") from error
         finally:

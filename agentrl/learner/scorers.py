@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
+from agentrl.learner.determinism import repeat_exactly
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import PackedModel, freeze, load_model
 from agentrl.learner.offload import lent, to_host
@@ -91,6 +92,7 @@ class SeparateScorers:
     def __init__(self, spec: LearnerSpec) -> None:
         if spec.learner.threads:
             torch.set_num_threads(spec.learner.threads)
+        repeat_exactly(spec)
         ranks = max(1, spec.learner.ranks)
         self._layouts = [Layout.of(spec, rank, ranks) for rank in range(ranks)]
         algorithm = make_algorithm(spec.algorithm, spec.run)

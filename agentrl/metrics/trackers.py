@@ -92,7 +92,7 @@ def _lineage(records: list[Any]) -> list[Any]:
 
 def step_scalars(r: StepRecord) -> dict[str, float]:
     """Return the curves of a step by name; without an update the learner's means are left out."""
-    left_out = {"samples", "meters", "digest", "layout", "gpu"}
+    left_out = {"samples", "meters", "digest", "layout", "gpu", "deterministic"}
     left_out |= set() if r.learner.has_learned else {"loss", "grad_norm"}
     learner = {f"learner/{f.name}": getattr(r.learner, f.name) for f in fields(r.learner) if f.name not in left_out}
     meters = {f"learner/{name}": value for name, value in r.learner.meters.items()}

@@ -127,14 +127,9 @@ def check_algorithm(config: Config, folder: RunFolder, plan: ReplayPlan) -> None
 def check_settings(config: Config, plan: ReplayPlan) -> None:
     """Raise ConfigError for a step that was trained with other settings than those that a resume left.
 
-    They are ranks, threads and ZeRO stages, and the number of steps, on which the learning rate depends. On GPUs no
-    step is exact without `learner.deterministic`.
+    They are ranks, threads and ZeRO stages, the number of steps, on which the learning rate depends, and on GPUs
+    `learner.deterministic`, without which nobody can repeat a step.
     """
-    if config.device == "cuda" and not config.learner.deterministic:
-        raise ConfigError(
-            "the run was trained on GPUs with learner.deterministic set to false: its updates differ in the last "
-            "digits whenever they are repeated, so that a replay proves nothing"
-        )
     learner, now = config.learner, config.critic.layout(config.learner)
     alone = config.critic.warmup_steps  # the critic's steps before the first of the policy
     for record in plan.steps:
@@ -142,6 +137,11 @@ def check_settings(config: Config, plan: ReplayPlan) -> None:
             raise ConfigError(
                 f"step {record.step} was trained by {record.learner.layout}, and a resume has changed that to {now}: a "
                 "replay is exact only with the same. Choose a later step"
+            )
+        if config.device == "cuda" and not record.learner.deterministic:
+            raise ConfigError(
+                f"step {record.step} was trained on GPUs without learner.deterministic, or by an earlier version: its "
+                "last digits differ whenever it is repeated. Choose a later step"
             )
         if not record.learner.optimizer_steps:  # a batch without a signal, or of the critic alone
             continue

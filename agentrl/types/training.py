@@ -46,7 +46,8 @@ class StepReport:
     holds means over those of `learned_tokens` that have a weight; `learned_tokens` counts the sampled tokens of all
     ranks that went through the model in steps that were taken, once for each step. `meters`, `loss` and `grad_norm`
     mean nothing unless `has_learned`. `digest` is that of the float32 weights after the step (of this rank's, until
-    `Learners` combines them), `layout` the ranks, threads and ZeRO stages that took it, `gpu` the kind of their GPUs.
+    `Learners` combines them), `layout` the ranks, threads and ZeRO stages that took it, `gpu` the kind of their
+    GPUs, `deterministic` whether these repeat it to the digit.
     """
 
     loss: float
@@ -64,6 +65,7 @@ class StepReport:
     digest: str = ""
     layout: str = ""
     gpu: str = ""
+    deterministic: bool = False
 
     @property
     def has_learned(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentrl.engine.vllm.printed import Printed
+from agentrl.engine.vllm.printed import Printed, points_elsewhere
 from agentrl.engine.vllm.settings import VllmSpec, engine_args, environment
 from agentrl.errors import DeadlineError, EngineDiedError, EngineError, EngineRefusedError
 
@@ -47,8 +47,8 @@ class VllmProcess:
             raise DeadlineError(f"the engine of {self._spec.model} did not start within {deadline_s:g} s")
         self._children = list(_cores() - before)
         if (error := building.exception()) is not None:
-            why = await asyncio.to_thread(printed.last_error) or error
-            raise EngineError(f"vLLM could not start with {self._spec.model}: {why}") from error
+            why = await asyncio.to_thread(printed.first_error) if points_elsewhere(error) else ""
+            raise EngineError(f"vLLM could not start with {self._spec.model}: {why or error}") from error
         self._death = asyncio.get_running_loop().create_future()
         for child in self._children:
             asyncio.get_running_loop().add_reader(child.sentinel, self._on_death)

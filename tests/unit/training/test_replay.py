@@ -239,8 +239,13 @@ def trained(step: int, layout: str, digest: str = "") -> StepRecord:
     return StepRecord(step, f"0.{step}", 0.0, 0.5, 0.5, 8, report, PhaseSeconds())
 
 
-def test_a_run_on_gpus_without_determinism_is_not_replayed() -> None:
-    config = Config.model_validate({"device": "cuda", "learner": {"deterministic": False, "ranks": 1}})
-    with pytest.raises(ConfigError, match=r"learner\.deterministic set to false: its updates differ"):
-        check_settings(config, ReplayPlan(0, ()))
-    check_settings(config.model_copy(update={"device": "cpu"}), ReplayPlan(0, ()))
+def test_a_step_that_gpus_do_not_repeat_is_not_replayed() -> None:
+    config = Config.model_validate({"device": "cuda", "learner": {"ranks": 1, "lr": 1e-5, "schedule": "constant"}})
+    before, after = (trained(step, "") for step in (1, 2))
+    after = dataclasses.replace(after, learner=dataclasses.replace(after.learner, deterministic=True))
+    check_settings(config, ReplayPlan(1, (after,)))
+    with pytest.raises(
+        ConfigError, match=r"step 1 was trained on GPUs without learner\.deterministic, or by an earlier"
+    ):
+        check_settings(config, ReplayPlan(0, (before, after)))
+    check_settings(config.model_copy(update={"device": "cpu"}), ReplayPlan(0, (before, after)))
