@@ -83,6 +83,17 @@ def loaded_files(folder: Path) -> list[Path]:
     return sorted(file for pattern in _WANTED for file in folder.glob(pattern) if file.is_file())
 
 
+ENTRIES: dict[str, tuple[type, str]] = {
+    "model_type": (str, "a text"),
+    "text_config": (dict, "an object"),
+    "rope_parameters": (dict, "an object"),
+    "rope_scaling": (dict, "an object"),
+    "max_position_embeddings": (int, "a whole number"),
+    "original_max_position_embeddings": (int, "a whole number"),
+}
+"""Entries of a config.json that are read without transformers, and what they may be."""
+
+
 def description(folder: Path) -> dict[str, Any]:
     """Return what the config.json in `folder` says of its model. Raises ConfigError if it is no JSON object."""
     file = folder / CONFIG
@@ -94,15 +105,25 @@ def description(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is no JSON ({error}): copy the model again") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{file} is no JSON object, and describes no model: copy the model again")
+    for name, (kind, words) in ENTRIES.items():
+        if (value := found.get(name)) is not None and type(value) is not kind:
+            raise ConfigError(f"{file}: {name} is {value!r}, and must be {words}: copy the model again")
     return found
+
+
+def text_description(folder: Path) -> dict[str, Any]:
+    """Return the same with the entries of the part that reads text, which models for several media have apart."""
+    found = description(folder)
+    return found | (found.get("text_config") or {})
 
 
 def check_context(folder: Path, max_context: int, key: str) -> None:
     """Raise ConfigError if the model in `folder` cannot read as many tokens as `key` says."""
-    longest = description(folder).get("max_position_embeddings")
+    found = text_description(folder)
+    longest = found.get("max_position_embeddings", found.get("n_positions"))
     if longest is None:
         return
-    if not isinstance(longest, int) or longest < 1:
+    if type(longest) is not int or longest < 1:
         raise ConfigError(
             f"{folder / CONFIG}: max_position_embeddings is {longest!r}, and must be a whole number of 1 or more"
         )
@@ -128,7 +149,7 @@ def rotary_of(config: Any) -> tuple[str, ...]:
 
 def check_rotary(folder: Path, max_context: int) -> None:
     """Raise ConfigError if what a model computes for a sequence would depend on others in its micro-batch."""
-    config = description(folder)
+    config = text_description(folder)
     for rope in ropes(config.get("rope_parameters") or config.get("rope_scaling") or {}):
         kind = rope.get("rope_type", rope.get("type", "default"))
         named = "original_max_position_embeddings"

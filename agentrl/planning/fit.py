@@ -51,7 +51,7 @@ def fitted(requested: Config, machine: Machine, plan: Plan) -> Plan:
 def _refusal(plan: Plan, found: Sequence[Remedy]) -> str:
     """Return why a plan does not fit, a line for each device, and what to do."""
     larger = "GPUs with more memory" if plan.config.device == "cuda" else "a smaller model"
-    advice = [remedy.advice for remedy in found] or [f"no setting fits: use {larger}"]
+    advice = [remedy.advice for remedy in found] or [f"none of the settings that were tried fits: use {larger}"]
     return "\n".join([*map(_too_little, plan.exceeding), *advice, "`agentrl plan` shows the arithmetic"])
 
 

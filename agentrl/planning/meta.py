@@ -9,7 +9,7 @@ import hashlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -17,21 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentrl.config.embedded import cache_folder
-from agentrl.config.models import config_json, rotary_of
+from agentrl.config.models import config_json, rotary_of, text_description
 from agentrl.config.packing import unpackable
 from agentrl.errors import ConfigError, catch
-from agentrl.planning.shape import Linear, ModelReader, ModelShape
+from agentrl.planning.shape import FLOAT32, Linear, ModelReader, ModelShape
 
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 6
+VERSION = 7
 """Of the files in the cache."""
 SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("hidden_size", "intermediate_size", "head_dim", "vocab_size", "max_position_embeddings"),
 )
 """Entries of a config.json that count something of which there must be one; a kind of models need not have them all."""
+MOST, MOST_LAYERS = 1 << 31, 10_000
+"""Sizes above these are mistakes, and a model of so many layers would take hours to build."""
 WHOLE_HEADS = {"minicpm3"}
 """Kinds of models with latent attention of which vLLM caches the keys and values of all heads all the same."""
 
@@ -104,8 +106,11 @@ def _built(folder: Path, is_reward: bool) -> ModelShape:
 
     kind: Any = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
     named = "sequence classifier" if is_reward else "causal language model"
+    _check_sizes(text_description(folder))
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    _check_sizes(config.get_text_config())
+    _check_heads(config.get_text_config())
+    if is_reward:
+        config.num_labels = 1
     try:
         with torch.device("meta"):
             model = kind.from_config(config, trust_remote_code=False)
@@ -116,14 +121,20 @@ def _built(folder: Path, is_reward: bool) -> ModelShape:
     return shape_of(model, config.get_text_config())
 
 
-def _check_sizes(config: Any) -> None:
-    """Raise ValueError for a size that no model can have, or key/value heads that no equal groups of heads share."""
-    sizes = {name: size for name in SIZES if isinstance(size := getattr(config, name, None), int)}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, and must be 1 or more")
-    heads, kv_heads = sizes.get("num_attention_heads", 0), sizes.get("num_key_value_heads", 1)
-    if heads % kv_heads:
+def _check_sizes(entries: Mapping[str, Any]) -> None:
+    """Raise ValueError for a size that no model can have. Some kinds of models list one for each layer."""
+    for name in SIZES:
+        found = entries.get(name)
+        for size in found if isinstance(found, list) else [] if found is None else [found]:
+            most = MOST_LAYERS if name == "num_hidden_layers" else MOST
+            if type(size) is not int or not 1 <= size <= most:
+                raise ValueError(f"{name} is {found!r}, and must be a whole number from 1 to {most}")
+
+
+def _check_heads(config: Any) -> None:
+    """Raise ValueError for key/value heads that no equal groups of heads share."""
+    heads, kv_heads = (_number(config, name) for name in ("num_attention_heads", "num_key_value_heads"))
+    if kv_heads and heads % kv_heads:
         raise ValueError(f"num_key_value_heads is {kv_heads}, and must divide num_attention_heads, which is {heads}")
 
 
@@ -150,14 +161,21 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         head_size=_number(config, "qk_head_dim", "head_dim", default=config.hidden_size // heads),
         latent=_latent(config),
         context=_number(config, "max_position_embeddings"),
+        stored=getattr(config.dtype, "itemsize", FLOAT32),
         is_tied=head is None or head is model.get_input_embeddings().weight,
         is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
         has_head_norm=any("q_norm" in name for name, _ in blocks),
         linears=tuple(_linears(model)),
         rotary=rotary_of(config),
         styles=tuple(sorted({*(config.base_model_tp_plan or {}).values()})),
-        unpackable="" if head is None else unpackable(model, head),
+        unpackable=_unpackable(model, head),
     )
+
+
+def _unpackable(model: Any, head: Any) -> str:
+    """Return why the learner cannot train a model: a policy, or a critic, which has no head of a language model."""
+    head = getattr(getattr(model, "score", None), "weight", None) if head is None else head
+    return "its head is not a matrix that is named score" if head is None else unpackable(model, head)
 
 
 def _is_in_block(name: str) -> bool:
@@ -166,8 +184,10 @@ def _is_in_block(name: str) -> bool:
 
 
 def _number(config: Any, *names: str, default: int = 0) -> int:
-    """Return the first of these entries of a config that has a number."""
-    return next((value for name in names if (value := getattr(config, name, None))), default)
+    """Return the first of these entries of a config that has a number; of one number for each layer the largest."""
+    found = (getattr(config, name, None) for name in names)
+    numbers = (max(value, default=0) if isinstance(value, list) else value for value in found)
+    return next((number for number in numbers if number), default)
 
 
 def _kv_heads(config: Any, heads: int) -> int:

@@ -42,10 +42,10 @@ class RunModels:
         frozen = algorithm.frozen_columns(has_adapters=bool(config.lora.rank))
         shapes = [policy] * ("reference" in frozen)
         shapes += [reader.shape(name) for role, name in others.items() if role == "teacher" and role in frozen]
-        critic = reader.shape(others["critic"]) if "critic" in others else policy
+        critic = others.get("critic", config.model.name)
         return cls(
             policy,
-            critic=critic.with_scalar_head if "values" in columns else None,
+            critic=reader.reward_shape(critic) if "values" in columns else None,
             frozen=tuple(shapes),
             rewards=rewards,
             roles=roles,

@@ -103,7 +103,8 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
     if models.rewards and config.reward.gpus:
         count, each = len(models.rewards), int(capacity * min(1.0, config.reward.gpus))
         largest = max((reward_model(config, shape) for shape in models.rewards), key=total)
-        yield Need("reward model", count, Phase.SAMPLING, (*largest, Item("CUDA context", CONTEXT)), each)
+        limit = f"reward.gpus {config.reward.gpus:g} leaves it"
+        yield Need("reward model", count, Phase.SAMPLING, (*largest, Item("CUDA context", CONTEXT)), each, limit)
         if config.reward.gpus > 1:  # a model computes on the first of its GPUs
             yield Need("reward model's idle GPU", count * int(config.reward.gpus - 1), Phase.SAMPLING, (), capacity)
 

@@ -26,7 +26,7 @@ class Plan:
     """What a resolved configuration needs on some hardware.
 
     Raises ConfigError if ranks or the GPUs of an engine cannot divide what they share of a model, for a model that the
-    learner cannot train, and for adapters on layers that the policy does not have.
+    learner cannot train or that cannot read `model.max_context`, and for adapters on layers that the policy lacks.
     """
 
     config: Config
@@ -41,14 +41,25 @@ class Plan:
         shapes = {"the policy": models.policy, "the critic": models.critic}
         shapes |= {f"scorer {number}": shape for number, shape in enumerate(models.frozen, 1)}
         for name, shape in shapes.items():
-            if models.learns and shape is not None:
-                named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
-                if shape.unpackable:
-                    raise unknown(named, shape.unpackable)
+            if shape is None:
+                continue
+            named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
+            if models.learns and shape.unpackable:
+                raise unknown(named, shape.unpackable)
+            self._check_context(named, shape.context)
+            if models.learns:
                 check_heads(named, *heads, learner.sequence_parallel)
                 check_positions(named, shape.rotary, learner.sequence_parallel)
                 check_plan(named, shape.styles, learner.tensor_parallel)
                 check_matrices(named, *heads, shape.inner, learner.tensor_parallel)
+
+    def _check_context(self, named: str, longest: int) -> None:
+        context = self.config.model.max_context
+        if longest and context > longest:
+            raise ConfigError(
+                f"model.max_context is {context}, but {named} reads at most {longest} tokens: set model.max_context to "
+                f"{longest} or less"
+            )
 
     def _check_engine(self) -> None:
         engine, shape = self.config.engine, self.models.policy

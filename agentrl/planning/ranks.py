@@ -45,6 +45,7 @@ class Rank:
             is_on_gpu=config.device == "cuda",
             has_checkpointing=bool(config.model.gradient_checkpointing),
             is_offloaded=config.engine.placement == "colocate" and not config.learner.offload,
+            longest=config.model.max_context,
         )
 
     @cached_property
@@ -239,13 +240,13 @@ def separate_scorers(rank: Rank) -> tuple[Item, ...]:
 
 
 def reward_model(config: Config, shape: ModelShape) -> tuple[Item, ...]:
-    """Return the memory of the process of a reward model: its weights, and a pass over a batch of texts."""
+    """Return the memory of the process of a reward model: its weights as they are stored, and a pass over texts."""
     is_on_gpu, tokens = config.device == "cuda", max(SCORED_TOKENS, config.model.max_context)
     model = TrainedModel(
         shape,
         LearnerSection(),
         LoraSection(),
-        width_of(config),
+        shape.stored,
         tokens,
         is_on_gpu=is_on_gpu,
         has_checkpointing=False,

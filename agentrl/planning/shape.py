@@ -43,7 +43,7 @@ class ModelShape:
     longest sequence, 0 if the model does not say. `latent` is the width of the vector that multi-head latent attention
     caches of a token in each layer, in place of the keys and values of all heads; 0 for other attention. `rotary` are
     the types of its rotary embeddings, `styles` those by which transformers' plan for it divides layers. `unpackable`
-    says why the learner cannot pack its sequences, "" if it can.
+    says why the learner cannot pack its sequences, "" if it can; `stored` are the bytes of a parameter in its files.
     """
 
     kind: str
@@ -67,6 +67,7 @@ class ModelShape:
     rotary: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
     unpackable: str = ""
+    stored: int = FLOAT32
 
     @property
     def queries(self) -> int:
@@ -88,13 +89,6 @@ class ModelShape:
         linear = sum(layer.inputs * layer.outputs * len(layer.names) for layer in self.linears)
         head = 0 if self.is_tied else self.embedding
         return FLOAT32 * self.parameters - (FLOAT32 - width) * (linear + head)
-
-    @property
-    def with_scalar_head(self) -> ModelShape:
-        """The same model with a head of size 1, as a critic or a reward model has it."""
-        head = 0 if self.is_tied else self.embedding
-        change = self.hidden - head
-        return replace(self, parameters=self.parameters + change, active=self.active + change, is_tied=True)
 
     def divided(self, ranks: int) -> ModelShape:
         """Return what each of the ranks that share the matrices of the blocks has: the other tensors are whole."""

@@ -33,7 +33,7 @@ class TrainedModel:
     Of ranks that share weight matrices, `shape` is that of one rank's part.
     `width` is the bytes of the compute type, `tokens` the most tokens of a micro-batch, or of a rank's share of one.
     `has_logits` is False for a critic. `is_offloaded` is True if the optimizer's state waits in CPU memory between
-    updates.
+    updates. `longest` are the tokens of the longest sequence, 0 if one may fill a micro-batch.
     """
 
     shape: ModelShape
@@ -45,6 +45,7 @@ class TrainedModel:
     has_checkpointing: bool
     has_logits: bool = True
     is_offloaded: bool = False
+    longest: int = 0
 
     @property
     def stage(self) -> int:
@@ -192,12 +193,14 @@ def attention_gradients(model: TrainedModel) -> Item:
     """Return the float32 gradients of queries in the backward pass of one layer, which follows that of the head.
 
     Those that give the same digits again are several copies, so that few heads of one sequence keep all multiprocessors
-    of a GPU busy (`mha_varlen_bwd` in PyTorch's flash_api.cpp); here one sequence fills the micro-batch.
+    of a GPU busy (`mha_varlen_bwd` in PyTorch's flash_api.cpp); here sequences are as long as they may be.
     """
     if not model.is_on_gpu or model.width != BFLOAT16:
         return Item("", 0)
-    heads = max(1, model.shape.heads // model.section.sequence_parallel)
-    copies = -(-MULTIPROCESSORS // heads) if model.section.deterministic else 1
+    sharers = model.section.sequence_parallel
+    heads = max(1, model.shape.heads // sharers)
+    sequences = -(-model.tokens * sharers // model.longest) if model.longest else 1
+    copies = -(-MULTIPROCESSORS // (heads * sequences)) if model.section.deterministic else 1
     return Item("gradients of queries", FLOAT32 * copies * model.tokens * model.shape.queries)
 
 

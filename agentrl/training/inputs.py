@@ -161,12 +161,15 @@ def check_settings(config: Config) -> None:
     for keys in config.reward.models:
         if keys.judge:
             verdicts_of(keys)
+        if keys.has_engine or (keys.model and not keys.judge):
+            _check_served(keys, _described(keys.model or ""), keys.max_context or config.model.max_context)
     model = _described(config.model.name)
     check_context(model, config.model.max_context, "model.max_context")
     check_attention(model)
     check_rotary(model, config.model.max_context)
     for role, name in other_models(config).items():
         check_attention(_described(name), KEYS[role])
+        check_rotary(_described(name), config.model.max_context)
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
     judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
     served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
@@ -216,13 +219,13 @@ def _check_reward_models(config: Config) -> None:
     for keys in config.reward.models:
         client_of(keys, config.reward.score_timeout_s)
         if keys.has_engine or (keys.model and not keys.judge):
-            _check_served(keys, keys.model or "", keys.max_context or config.model.max_context)
+            _check_served(keys, locate(keys.model or ""), keys.max_context or config.model.max_context)
     run_on_private_loop(check_servers(config.reward.models))
 
 
-def _check_served(keys: RewardModelKeys, name: str, max_context: int) -> None:
-    """Raise ConfigError if the run cannot serve a reward model, or it is of the wrong kind."""
-    model, about = locate(name), f"reward model {keys.name}"
+def _check_served(keys: RewardModelKeys, model: Path, max_context: int) -> None:
+    """Raise ConfigError if the reward model in a folder, of which config.json is read, is of the wrong kind."""
+    name, about = keys.model, f"reward model {keys.name}"
     kinds = description(model).get("architectures") or ["unknown"]
     is_classifier = any(kind.endswith("ForSequenceClassification") for kind in kinds)
     if keys.has_engine and is_classifier:

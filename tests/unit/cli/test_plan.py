@@ -180,3 +180,17 @@ def test_the_page_shows_what_its_commands_print(capsys: pytest.CaptureFixture[st
     for command, text in shown:
         main(shlex.split(command)[1:])
         assert capsys.readouterr().out == text, command
+
+
+def test_a_critic_is_judged_by_the_head_that_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Phi's language model adds a bias to its logits, which a critic does not have."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
+    for kind in ("phi", "llama", "ernie4_5"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind, **sizes}))
+    words = ["--gpus", "1", "--algo", "ppo", "--model.max_context", "512", "--max-tokens", "64"]
+    assert main(["plan", str(tmp_path / "llama"), *words, "--critic.model", str(tmp_path / "phi")]) == 0
+    assert main(["plan", str(tmp_path / "phi"), *words]) == 2
+    assert "the policy (phi) has an architecture agentrl does not train yet" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "ernie4_5"), *words]) == 2
+    assert "transformers has no sequence classifier of model_type ernie4_5" in capsys.readouterr().err

@@ -162,6 +162,13 @@ def shape(name: str) -> ModelShape:
         return built_shape(folder_of(name, Path(parent)))
 
 
+@cache
+def reward_shape(name: str) -> ModelShape:
+    """The same model with a head of size 1, stored in bfloat16."""
+    with tempfile.TemporaryDirectory() as parent:
+        return dataclasses.replace(built_shape(folder_of(name, Path(parent)), is_reward=True), stored=2)
+
+
 class Published:
     """Describes the models of `CONFIGS`; a reward model has the shape of the critic of its name."""
 
@@ -169,7 +176,7 @@ class Published:
         return shape(name)
 
     def reward_shape(self, name: str) -> ModelShape:
-        return shape(name).with_scalar_head
+        return reward_shape(name)
 
 
 def gpus(count: int, gib: float = 80.0, name: str = "H100", nodes: int = 1) -> Machine:

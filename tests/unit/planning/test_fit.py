@@ -28,7 +28,7 @@ from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import MOST_CHOSEN, Remedy, fastest, is_set, remedies
 from agentrl.planning.shape import ModelShape
 from tests.unit.config.test_resolve import LAPTOP
-from tests.unit.planning.published import Published, config, folder_of, gpus, plan
+from tests.unit.planning.published import Published, config, folder_of, gpus, plan, shape
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_a_model_that_no_gpu_can_load_whole_is_sharded_while_it_loads() -> None:
     assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 --learner.zero_stage 3 ")
     assert machines.advice.startswith("on 2 machines it fits with --learner.zero_stage 3 ")
     assert found_for("Llama-3.1-70B", gpus(8, 24)) == ()
-    with pytest.raises(ConfigError, match="no setting fits: use GPUs with more memory"):
+    with pytest.raises(ConfigError, match="none of the settings that were tried fits: use GPUs with more memory"):
         run(gpus(8, 24), model="Llama-3.1-70B")
 
 
@@ -267,8 +267,11 @@ def test_a_share_that_is_too_small_is_refused_with_the_key_that_sets_it() -> Non
     assert "nearest setting that fits: --engine.gpu_memory_utilization 0.35" in str(caught.value)
 
 
-def test_a_cache_that_cannot_hold_one_sequence_on_a_cpu_is_enlarged_unless_it_is_set() -> None:
+def test_a_cache_that_cannot_hold_one_sequence_on_a_cpu_is_enlarged_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """131,072 tokens of 12 KiB are 1.5 GiB, more than the 1 GiB that is chosen by the memory of this machine."""
+    monkeypatch.setattr(Published, "shape", lambda _, name: dataclasses.replace(shape(name), context=131_072))
     machine, long = dataclasses.replace(LAPTOP, memory_gib=19.0), {"model__max_context": 131_072}
     enough = config(model="Qwen2.5-0.5B", **long)
     assert resolve_run(enough, machine, learns=False).engine.kv_cache_gib == 1

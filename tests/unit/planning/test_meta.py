@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from agentrl.config.models import config_json
 from agentrl.errors import ConfigError
 from agentrl.planning.meta import built_shape, read_shape, shape_of
-from tests.unit.planning.published import CONFIGS, folder_of, shape
+from tests.unit.planning.published import CONFIGS, folder_of, reward_shape, shape
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,8 @@ def test_of_experts_a_token_sees_those_that_it_is_sent_to() -> None:
 def test_a_tied_head_is_counted_once_and_a_critic_has_none() -> None:
     tied, own = shape("Qwen2.5-0.5B"), shape("Qwen2.5-7B")
     assert (tied.is_tied, own.is_tied) == (True, False)
-    assert tied.with_scalar_head.parameters == tied.parameters + tied.hidden
-    assert own.with_scalar_head.parameters == own.parameters - own.embedding + own.hidden
+    assert reward_shape("Qwen2.5-0.5B").parameters == tied.parameters + tied.hidden
+    assert reward_shape("Qwen2.5-7B").parameters == own.parameters - own.embedding + own.hidden
 
 
 def test_shapes_of_heads_and_matrices_are_those_of_the_config() -> None:
@@ -126,6 +127,35 @@ def test_a_model_that_cannot_be_built_or_counted_is_refused_on_one_line(
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Qwen2.5-0.5B"] | changes))
     with pytest.raises(ConfigError, match=r"^the model of [^\n]*config\.json cannot be planned: [^\n]+\Z"):
         read_shape(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *(("num_hidden_layers", size) for size in (0, 10**6, 10**30, True, "12", 12.0)),
+        *(("intermediate_size", size) for size in ([64, 0], [64, "128"], 2**32)),
+    ],
+)
+def test_a_size_that_no_model_has_is_refused_by_name_before_anything_is_built(
+    name: str, size: object, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Qwen2.5-0.5B"] | {name: size}))
+    with pytest.raises(ConfigError, match=rf"{name} is {re.escape(repr(size))}, and must be a whole number from 1 to"):
+        built_shape(tmp_path)
+
+
+def test_of_sizes_for_each_layer_the_largest_is_planned(tmp_path: Path) -> None:
+    layers = {"num_hidden_layers": 2, "intermediate_size": [64, 128], "hidden_size": 32, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size_per_layer_input": 64}
+    gemma = {"model_type": "gemma3n_text", "layer_types": ["full_attention"] * 2, "num_kv_shared_layers": 0}
+    (tmp_path / "config.json").write_text(json.dumps(gemma | layers | heads))
+    assert built_shape(tmp_path).inner == 128
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 2), ("float32", 4), (None, 4)])
+def test_a_shape_knows_the_type_in_which_a_reward_model_is_loaded(tmp_path: Path, dtype: str, width: int) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Qwen2.5-0.5B"] | {"dtype": dtype}))
+    assert built_shape(tmp_path, is_reward=True).stored == width
 
 
 @pytest.mark.parametrize("kv_heads", [4, 28])

@@ -19,7 +19,7 @@ from agentrl.planning.ranks import Rank, width_of
 from agentrl.planning.table import text_of
 from agentrl.planning.trained_model import TrainedModel
 from tests.unit.config.test_resolve import LAPTOP
-from tests.unit.planning.published import gpus, plan, shape
+from tests.unit.planning.published import gpus, plan, reward_shape, shape
 
 SHARED = {"engine__placement": "colocate"}
 APART = {"engine__placement": "separate"}
@@ -124,10 +124,23 @@ def test_a_reward_model_scores_with_its_own_shape() -> None:
     )
     found = need(judged, "reward model", Phase.SAMPLING)
     assert (found.count, found.capacity) == (2, 80 * GIB)
-    assert items(found)["weights"] == 2 * shape("Qwen2.5-7B").with_scalar_head.parameters
+    assert items(found)["weights"] == 2 * reward_shape("Qwen2.5-7B").parameters
     assert items(found)["activations"] == trained_model.layer_bytes(teacher) * 16_384
     long = plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD, model__max_context=32_768)
     assert items(need(long, "reward model", Phase.SAMPLING))["activations"] == 2 * items(found)["activations"]
+
+
+def test_a_reward_model_has_the_type_of_its_files_whatever_the_run_computes_in() -> None:
+    in_float32 = plan("Qwen2.5-0.5B", gpus(8), **APART, **REWARD, model__dtype="float32")
+    found = items(need(in_float32, "reward model", Phase.SAMPLING))
+    assert found["weights"] == 2 * reward_shape("Qwen2.5-7B").parameters
+
+
+def test_a_context_that_a_model_cannot_read_is_refused_by_its_role() -> None:
+    with pytest.raises(ConfigError, match=r"is 40000, but the policy \(qwen2\) reads at most 32768 tokens: set model"):
+        plan("Qwen2.5-0.5B", gpus(1), model__max_context=40_000)
+    with pytest.raises(ConfigError, match=r"is 4096, but the critic \(opt\) reads at most 2048 tokens"):
+        plan("Qwen2.5-0.5B", gpus(1), algo="ppo", critic__model="OPT-13B", model__max_context=4096)
 
 
 def test_on_cpus_every_reward_model_scores() -> None:
