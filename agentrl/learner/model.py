@@ -1,5 +1,5 @@
 """A causal language model over packed micro-batches: loading, attention over prefix trees, logprobs, loss."""
-# ruff: noqa: N803, N806, ARG001 (transformers passes arguments to `attend` that it does not use)
+# ruff: noqa: N803, N806
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -21,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentrl.algorithms.sample import plain_sequence
 from agentrl.config.models import check_attention
-from agentrl.config.packing import unknown, unpackable
+from agentrl.config.packing import unapplied, unknown, unpackable
 from agentrl.errors import ConfigError
 from agentrl.learner import tensor_parallel
 from agentrl.learner.attention.spans import Attention
@@ -48,9 +47,14 @@ def attend(
     attention: Attention,
     scaling: float | None = None,
     sliding_window: int | None = None,
-    **unused: Any,
+    dropout: float = 0.0,
+    **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention [1, heads, N, head size] -> [1, N, heads, head size]."""
+    """Attention [1, heads, N, head size] -> [1, N, heads, head size]. Raises TypeError for one of another kind."""
+    if dropout and module.training:
+        others["dropout"] = dropout
+    if why := unapplied(query, key, value, attention_mask, others):
+        raise TypeError(why)
     # With the tokens before the heads, as the projections write them and the output is read, no copy is strided.
     query_NHD, key_NGD, value_NGD = (states.to(value.dtype)[0].transpose(0, 1) for states in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -233,11 +237,9 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     ids = [[token % model.config.vocab_size for token in row] for row in (range(24), [*range(8), *range(40, 56)])]
     batch = [plain_sequence(SampleId(0, member), row, prompt=8) for member, row in enumerate(ids)]
     micro_batch = pack(batch, build_trees(batch, range(2))).to(device, torch.float32)
-    assert micro_batch.attention is not None, "it is on a device"
-    watched = _Watched(micro_batch.attention)
     try:
         with torch.no_grad():
-            packed_output = exact(replace(micro_batch, attention=watched)).view(2, 16)
+            packed_output = exact(micro_batch).view(2, 16)
             model.set_attn_implementation("eager")  # sdpa ignores soft-capping
             plain_output = exact.plain_output(torch.tensor(ids, device=device))[:, 7:]
             model.set_attn_implementation(ATTENTION)
@@ -246,31 +248,6 @@ def check_packing(packed: PackedModel, folder: Path) -> None:
     if not torch.allclose(packed_output, plain_output, atol=1e-3):
         difference = float((packed_output - plain_output).abs().max())
         raise _unknown(model, folder, f"its outputs over packed sequences are off by {difference:.3g}")
-    if (window := _window(model)) and not any(watched.windows):
-        raise _unknown(model, folder, f"its sliding window of {window} tokens is part of its masks alone")
-
-
-@dataclass
-class _Watched:
-    """An attention, and the sliding windows with which it was called."""
-
-    attention: Attention
-    windows: set[int | None] = field(default_factory=set)
-
-    def __call__(
-        self, query_NHD: Tensor, key_NGD: Tensor, value_NGD: Tensor, scale: float, window: int | None
-    ) -> Tensor:
-        self.windows.add(window)
-        return self.attention(query_NHD, key_NGD, value_NGD, scale, window)
-
-
-def _window(model: PreTrainedModel) -> int:
-    """Return the sliding window of a model, 0 if it has none that is shorter than the longest sequence."""
-    config = model.config.get_text_config()
-    window = getattr(config, "sliding_window", None) or 0
-    if not getattr(config, "use_sliding_window", True) or window >= getattr(config, "max_position_embeddings", 0):
-        return 0
-    return window if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]) else 0
 
 
 def divided(packed: P, sharers: int, folder: Path) -> P:

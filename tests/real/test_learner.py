@@ -14,7 +14,13 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    MiniMaxConfig,
+    MiniMaxForCausalLM,
+)
 
 from agentrl.algorithms import AlgorithmConfig, RunShape
 from agentrl.config.models import locate
@@ -159,21 +165,17 @@ def test_at_zero_stage_3_a_rank_holds_a_share_of_reference_and_teacher_and_no_sc
 
 
 def test_packing_is_checked_on_layers_of_every_kind_of_a_model_that_no_rank_holds_whole(model: Path, tmp_path: Path):
+    """The last layer of MiniMax is the only one of its kind here."""
     good, bad = tmp_path / "good", tmp_path / "bad"
-    tiny_gemma2(good, num_hidden_layers=4, layer_types=["sliding_attention"] * 3 + ["full_attention"])
-    with_a_capped_layer(good, bad)
+    caps = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    tiny_gemma2(good, num_hidden_layers=4, layer_types=["sliding_attention"] * 3 + ["full_attention"], **caps)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 2}
+    kinds = ["full_attention"] * 3 + ["linear_attention"]
+    MiniMaxForCausalLM(MiniMaxConfig(**sizes, **heads, layer_types=kinds, head_dim=16)).save_pretrained(bad)
     [results] = run("sharded", tmp_path, spec(model), *(spec(folder, zero_stage=3) for folder in (good, bad)))
     assert [held for held, *_ in results] == [0, 0, "refused", "refused"]
-    assert all("gemma2" in why for _, why, _ in results[2:])
-
-
-def with_a_capped_layer(folder: Path, changed: Path) -> None:
-    """Save a Gemma 2 whose last layer alone, the only one of its kind, has scores that the soft cap changes."""
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    attention = model.model.layers[-1].self_attn
-    for projection in (attention.q_proj, attention.k_proj):
-        projection.weight.data *= 300
-    model.save_pretrained(changed)
+    assert all("layers of type linear_attention" in why for _, why, _ in results[2:])
 
 
 def test_parameters_and_optimizer_in_cpu_memory_change_no_digit_and_go_on_exactly(

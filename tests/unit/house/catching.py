@@ -48,6 +48,7 @@ CATCHES = {  # files that call `catch`, `acatch`, `catch_exit` or `within`, and 
     "agentrl/cluster/ray/actors.py": "an error that cannot be copied is kept for a second answer as its text",
     "agentrl/cluster/ray/start.py": "RunError if Ray does not start, ConfigError if nothing listens at an address",
     "agentrl/config/doctor.py": "a failed check names the check that is broken",
+    "agentrl/config/packing.py": "a model that does not compute without weights shows nothing: the learner loads it",
     "agentrl/env/driver/tools.py": "a tool's result has no text form: the model reads the error",
     "agentrl/env/driver/user_code.py": "the result of an author's method, which the driver judges",
     "agentrl/env/policies.py": "EnvError with the oracle or canary that raised",

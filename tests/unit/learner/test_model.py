@@ -17,8 +17,13 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
+    BartConfig,
     BertConfig,
+    CohereConfig,
     FalconConfig,
+    Gemma2Config,
+    GptOssConfig,
+    GraniteConfig,
     JambaConfig,
     Lfm2Config,
     Llama4TextConfig,
@@ -28,6 +33,7 @@ from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
     MptConfig,
+    NemotronConfig,
     PhiConfig,
     PhimoeConfig,
     PhimoeForCausalLM,
@@ -47,7 +53,7 @@ from agentrl.learner.attention import tiles
 from agentrl.learner.batch import build_trees, plan_micro_batches
 from agentrl.learner.loss import MicroBatchLoss
 from agentrl.learner.micro_batch import MicroBatch, dummy_micro_batch, pack
-from agentrl.learner.model import PackedModel, checkpoint_tensors, freeze, load_model, set_modes
+from agentrl.learner.model import PackedModel, attend, checkpoint_tensors, freeze, load_model, set_modes
 from agentrl.learner.value_model import load_value_model
 from agentrl.losses.terms import Meter, means
 from agentrl.planning.meta import built_shape
@@ -275,7 +281,12 @@ def test_a_mixture_of_experts_is_written_layer_by_layer_as_transformers_writes_i
     assert all(torch.equal(tensor, whole[name]) for name, tensor in tensors.items())
 
 
-@pytest.mark.parametrize("make", [tiny_model, partial(tiny_model, tie=False), partial(tiny_gemma2, vocab_size=320)])
+UNCAPPED: dict[str, Any] = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+
+
+@pytest.mark.parametrize(
+    "make", [tiny_model, partial(tiny_model, tie=False), partial(tiny_gemma2, vocab_size=320, **UNCAPPED)]
+)
 def test_a_frozen_model_takes_less_memory_and_no_bit_of_its_outputs_differs(tmp_path: Path, make: Any) -> None:
     make(tmp_path)
     model = load_model(tmp_path, torch.bfloat16).eval()
@@ -337,9 +348,25 @@ def test_a_model_of_another_form_is_refused_by_name(folder: Path, monkeypatch: p
 
 
 def test_an_architecture_that_packing_would_train_wrong_is_refused(tmp_path: Path):
-    tiny_gemma2(tmp_path, final_logit_softcapping=0.1)
-    with pytest.raises(ConfigError, match="gemma2"):
+    """BART's decoder counts the positions itself, which only its outputs show."""
+    sizes = {"d_model": 32, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32, "init_std": 0.3}
+    config = BartConfig(vocab_size=64, **sizes, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=32)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"\(bart\) .* its outputs over packed sequences are off by"):
         load_model(tmp_path, torch.float32)
+
+
+@pytest.mark.parametrize("arguments", [{"softcap": 50.0}, {"s_aux": torch.ones(2)}, {"dropout": 0.1}])
+def test_an_argument_that_the_attention_over_packed_sequences_ignored_raises(arguments: dict[str, Any]):
+    states, module = torch.ones(1, 2, 4, 16), torch.nn.Module()
+
+    def ours(query: Tensor, *_rest: Any) -> Any:
+        return query
+
+    attend(module, states, states, states, None, attention=ours, position_ids=states, softcap=None, s_aux=None)
+    with pytest.raises(TypeError, match=f"its attention depends on {next(iter(arguments))}"):
+        attend(module, states, states, states, None, attention=ours, **arguments)
+    attend(module.eval(), states, states, states, None, attention=ours, dropout=0.1)
 
 
 UNPACKABLE = [
@@ -348,6 +375,12 @@ UNPACKABLE = [
     (BertConfig(**SIZES, intermediate_size=32), "attention is bidirectional"),
     (BertConfig(**SIZES, intermediate_size=32, is_decoder=True), "on cls.predictions.bias"),
     (PhiConfig(**SIZES, intermediate_size=32), "on lm_head.bias"),
+    (Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=16, final_logit_softcapping=None), "depends on softcap"),
+    (Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=16, attn_logit_softcapping=None), "scaled or capped"),
+    (GptOssConfig(**SIZES, num_key_value_heads=2, head_dim=16, num_local_experts=4), "depends on s_aux"),
+    (CohereConfig(**SIZES, num_key_value_heads=2, pad_token_id=0, eos_token_id=1), "scaled or capped"),
+    (GraniteConfig(**SIZES, num_key_value_heads=2, logits_scaling=1.001), "scaled or capped"),
+    (NemotronConfig(**SIZES, num_key_value_heads=2), "do not pass `attention` on"),
 ]
 
 
@@ -355,7 +388,7 @@ UNPACKABLE = [
 def test_a_structure_that_packing_would_train_wrong_is_refused_whatever_its_weights(
     config: Any, why: str, tmp_path: Path
 ):
-    """The outputs of Jamba, LFM2 and Phi with their first weights differ too little, or not at all."""
+    """The outputs of most with their first weights differ too little, or not at all."""
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(
         ConfigError, match=rf"\({config.model_type}\) has an architecture agentrl does not train yet"
