@@ -25,7 +25,7 @@ from agentrl.planning.shape import FLOAT32, Linear, ModelReader, ModelShape
 if TYPE_CHECKING:
     from torch import nn
 
-VERSION = 7
+VERSION = 8
 """Of the files in the cache."""
 SIZES = (
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),

@@ -24,6 +24,7 @@ pytestmark = NEEDS_HOSTS
 
 
 STORES = """
+import sys
 import time
 import ray
 from ray._private.internal_api import node_stats
@@ -33,7 +34,11 @@ def store(node):
 
 ray.init("auto", log_to_driver=False, configure_logging=False)
 nodes = {node["NodeManagerHostname"]: node for node in ray.nodes() if node["Alive"]}
-print(*sorted(name for name, node in nodes.items() if store(node).cumulative_created_bytes > 1 << 20))
+created, ends_at = set(), time.monotonic() + 60
+while not created.issuperset(sys.argv[1:]) and time.monotonic() < ends_at:
+    created = {name for name, node in nodes.items() if store(node).cumulative_created_bytes > 1 << 20}
+    time.sleep(0.02)
+print(*sorted(created))
 ends_at = time.monotonic() + 60
 while nodes and time.monotonic() < ends_at:
     nodes = {name: node for name, node in nodes.items() if store(node).object_store_bytes_used}
@@ -148,8 +153,9 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
         at = where(folder)
         assert {at["learner rank 0"], at["learner rank 1"]} == {"learner-1", "learner-2"}
         assert {at["engine 0"], at["engine 1"]} == {"engine-1", "engine-2"}
-        stores = head.run(sys.executable, "-c", STORES)
-        assert {at["learner rank 0"], "engine-1", "engine-2"} <= {*stores.splitlines()[0].split()}
+        reached = {at["learner rank 0"], "engine-1", "engine-2"}
+        stores = head.run(sys.executable, "-c", STORES, *sorted(reached), timeout_s=180.0)
+        assert reached <= {*stores.splitlines()[0].split()}
         assert stores.splitlines()[1:] == ["still in use:"], "objects stay after publications"
 
         engine_1.unplug()
