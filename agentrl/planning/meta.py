@@ -161,7 +161,7 @@ def shape_of(model: Any, config: Any) -> ModelShape:
         head_size=_number(config, "qk_head_dim", "head_dim", default=config.hidden_size // heads),
         latent=_latent(config),
         context=_number(config, "max_position_embeddings"),
-        stored=getattr(config.dtype, "itemsize", FLOAT32),
+        stored=getattr(model.config.dtype or config.dtype, "itemsize", FLOAT32),
         is_tied=head is None or head is model.get_input_embeddings().weight,
         is_gated=any("gate_proj" in name or "gate_up_proj" in name for name, _ in blocks),
         has_head_norm=any("q_norm" in name for name, _ in blocks),

@@ -55,7 +55,7 @@ class Plan:
 
     def _check_context(self, named: str, longest: int) -> None:
         context = self.config.model.max_context
-        if longest and context > longest:
+        if 0 < longest < context:  # XLNet says -1
             raise ConfigError(
                 f"model.max_context is {context}, but {named} reads at most {longest} tokens: set model.max_context to "
                 f"{longest} or less"
