@@ -65,7 +65,9 @@ class LearnerRank(ABC):
         try:
             yield
         except AlgorithmError as error:
-            raise AlgorithmError(f"{error}{advice(error)}") from error
+            if hint := advice(error):
+                raise AlgorithmError(f"{error}{hint}") from error
+            raise
         except RuntimeError as error:
             raise LearnerError(f"{self.role} rank {self.rank} failed in {name}: {error}{advice(error)}") from error
         finally:

@@ -67,9 +67,11 @@ def replay(path: Path, step: int | None = None) -> None:
     folder = RunFolder(existing_run(path).absolute())
     check_resumable(folder)
     config = resumed(path)
+    # A resume may have given up what repeats steps: those that were taken with it are taken with it again.
+    learner = config.learner.model_copy(update={"deterministic": True})
     envs = tuple(env.model_copy(update={"roles": None}) for env in config.env)
     # Nothing is sampled, so neither models that play roles nor reward models are needed.
-    config = config.model_copy(update={"roles": {}, "env": envs, "reward": RewardSection()})
+    config = config.model_copy(update={"roles": {}, "env": envs, "reward": RewardSection(), "learner": learner})
     config = resolve_run(config, hardware(path))
     with run_lock(folder.path):
         from agentrl.training import replay as replaying
