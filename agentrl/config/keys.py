@@ -48,7 +48,8 @@ ABSENT = {
 RESUMABLE = re.compile(
     r"(?!env\.|algorithm\.)(steps|env_lock|eval\.every|(checkpoint|track|engine|scorers)\..+|"
     r"rollout\.(workers|concurrency)|"
-    r"learner\.(ranks|threads|zero_stage|sequence_parallel|tensor_parallel|deterministic)|critic\.(zero_stage|placement|ranks)|"
+    r"learner\.(ranks|threads|zero_stage|sequence_parallel|tensor_parallel|deterministic)|"
+    r"critic\.(zero_stage|placement|ranks)|"
     r"reward\.(threads|gpus)|.+\.nodes|.+_timeout_s|"
     r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget|max_context))"
 )

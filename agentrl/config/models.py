@@ -127,9 +127,14 @@ def check_context(folder: Path, max_context: int, key: str) -> None:
         raise ConfigError(
             f"{folder / CONFIG}: max_position_embeddings is {longest!r}, and must be a whole number of 1 or more"
         )
+    check_longest(str(folder), longest, max_context, key)
+
+
+def check_longest(named: str, longest: int, max_context: int, key: str = "model.max_context") -> None:
+    """Raise ConfigError if a model that reads at most `longest` tokens cannot read as many as `key` says."""
     if max_context > longest:
         raise ConfigError(
-            f"{key} is {max_context}, but {folder} reads at most {longest} tokens: set {key} to {longest} or less"
+            f"{key} is {max_context}, but {named} reads at most {longest} tokens: set {key} to {longest} or less"
         )
 
 

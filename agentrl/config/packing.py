@@ -33,11 +33,9 @@ def unpackable(model: Any, head: Any) -> str:
         return "it carries a state from token to token, which packed sequences would share"
     if {module.is_causal for module in model.modules() if hasattr(module, "is_causal")} == {False}:
         return "its attention is bidirectional, and a token would see those that it has to predict"
-    layer = model.get_output_embeddings()
-    own = [f"{name}." for name, module in model.named_modules() if getattr(module, "weight", None) is head]
-    if getattr(layer, "weight", None) is head:
-        own = [""]  # a critic has nothing but its own head beside the base model, whatever a language model has
-    else:
+    own, layer = [""], model.get_output_embeddings()
+    if getattr(layer, "weight", None) is not head:  # a critic has nothing beside the base model but its own head
+        own = [f"{name}." for name, module in model.named_modules() if getattr(module, "weight", None) is head]
         layer = None
     known = {id(parameter) for parameter in (head, *model.base_model.parameters())}
     outside = [name for name, parameter in model.named_parameters() if id(parameter) not in known]

@@ -369,11 +369,16 @@ class RewardModelKeys(Section):
         return self.is_sampled and self.model != POLICY
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the run loads the model for this: in a process of its own, or on an engine of its own."""
+        return bool(self.model) and (self.has_engine or not self.judge)
+
+    @property
     def anchored(self) -> RewardModelKeys:
         """The same keys with an absolute path of the model."""
-        if not self.model or (self.is_sampled and not self.has_engine):
+        if not self.is_loaded:
             return self
-        return self.model_copy(update={"model": anchored_model(self.model)})
+        return self.model_copy(update={"model": anchored_model(self.model or "")})
 
     def is_same(self, other: RewardModelKeys) -> bool:
         """Return whether the other is the same reward model, if at another address of the same form."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from agentrl.config.models import check_longest
 from agentrl.config.packing import unknown
 from agentrl.config.schema import Config
 from agentrl.config.sharing import check_heads, check_matrices, check_plan, check_positions
@@ -46,20 +47,13 @@ class Plan:
             named, heads = f"{name} ({shape.kind})", (shape.heads, shape.kv_heads)
             if models.learns and shape.unpackable:
                 raise unknown(named, shape.unpackable)
-            self._check_context(named, shape.context)
+            if shape.context > 0:  # XLNet says -1
+                check_longest(named, shape.context, self.config.model.max_context)
             if models.learns:
                 check_heads(named, *heads, learner.sequence_parallel)
                 check_positions(named, shape.rotary, learner.sequence_parallel)
                 check_plan(named, shape.styles, learner.tensor_parallel)
                 check_matrices(named, *heads, shape.inner, learner.tensor_parallel)
-
-    def _check_context(self, named: str, longest: int) -> None:
-        context = self.config.model.max_context
-        if 0 < longest < context:  # XLNet says -1
-            raise ConfigError(
-                f"model.max_context is {context}, but {named} reads at most {longest} tokens: set model.max_context to "
-                f"{longest} or less"
-            )
 
     def _check_engine(self) -> None:
         engine, shape = self.config.engine, self.models.policy

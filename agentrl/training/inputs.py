@@ -161,7 +161,7 @@ def check_settings(config: Config) -> None:
     for keys in config.reward.models:
         if keys.judge:
             verdicts_of(keys)
-        if keys.has_engine or (keys.model and not keys.judge):
+        if keys.is_loaded:
             _check_served(keys, _described(keys.model or ""), keys.max_context or config.model.max_context)
     model = _described(config.model.name)
     check_context(model, config.model.max_context, "model.max_context")
@@ -171,9 +171,7 @@ def check_settings(config: Config) -> None:
         check_attention(_described(name), KEYS[role])
         check_rotary(_described(name), config.model.max_context)
     roles = {f"roles.{name}.max_context": keys for env in config.env for name, keys in config.roles_of(env).items()}
-    judges = {f"reward model {keys.name}: max_context": keys for keys in config.reward.judges}
     served = [(key, keys.model, keys.max_context) for key, keys in roles.items() if keys.is_served]
-    served += [(key, keys.model or "", keys.max_context) for key, keys in judges.items() if keys.has_engine]
     for key, name, context in served:
         check_context(_described(name), context or config.model.max_context, key)
 
@@ -218,7 +216,7 @@ def _check_reward_models(config: Config) -> None:
     """Raise ConfigError for a reward model that does not exist or is none, or that no server answers for."""
     for keys in config.reward.models:
         client_of(keys, config.reward.score_timeout_s)
-        if keys.has_engine or (keys.model and not keys.judge):
+        if keys.is_loaded:
             _check_served(keys, locate(keys.model or ""), keys.max_context or config.model.max_context)
     run_on_private_loop(check_servers(config.reward.models))
 

@@ -18,6 +18,7 @@ from agentrl.planning.plan import Plan
 from agentrl.planning.ranks import Rank, width_of
 from agentrl.planning.table import text_of
 from agentrl.planning.trained_model import TrainedModel
+from agentrl.reward_models.batcher import BatchLimits
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.planning.published import gpus, plan, reward_shape, shape
 
@@ -123,6 +124,7 @@ def test_a_reward_model_scores_with_its_own_shape() -> None:
         shape("Qwen2.5-7B"), LearnerSection(), LoraSection(), 2, 16_384, is_on_gpu=True, has_checkpointing=False
     )
     found = need(judged, "reward model", Phase.SAMPLING)
+    assert BatchLimits().max_tokens == 16_384
     assert (found.count, found.capacity) == (2, 80 * GIB)
     assert items(found)["weights"] == 2 * reward_shape("Qwen2.5-7B").parameters
     assert items(found)["activations"] == trained_model.layer_bytes(teacher) * 16_384
