@@ -92,6 +92,7 @@ CHECKS = (
     _run(
         "run-lora", "runs:colocated_lora", "a run that trains and publishes adapters does the same", packages=("peft",)
     ),
+    _run("run-rewards", "runs:rewards", "a run with a reward model on the GPU of engine and learner does the same"),
     _run("run-evaluation", "runs:evaluation", "a model is scored with no learner beside its engines"),
     _run("run-separate", "runs:separate", "a run that samples during updates, on two GPUs, does the same", gpus=2),
     _run("run-scorers", "runs:scorers", "a run with its reference on another GPU does the same", gpus=2),

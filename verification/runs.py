@@ -15,6 +15,7 @@ from agentrl.cli import doctor as command
 from agentrl.config.machine import detect
 from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
+from tests.tiny import tiny_reward_model
 from verification.check import BoundError, Setting, within
 from verification.models import small
 
@@ -90,6 +91,13 @@ def roles(setting: Setting) -> str:
     partner = str(small(setting.folder / "partner", seed=1))
     flags = ["--engine.placement", "colocate", "--roles.partner.model", partner, "--roles.partner.max_tokens", "8"]
     return _trained(setting, *flags, env=ASKING)
+
+
+def rewards(setting: Setting, *flags: str) -> str:
+    """Train two steps with a reward model on the GPU that engine and learner have in turns."""
+    models = f'[{{name = "good", model = "{tiny_reward_model(setting.folder / "rewards")}"}}]'
+    placement = flags or ("--engine.placement", "colocate")
+    return _trained(setting, "--reward.models", models, "--reward.placement", "colocate", *placement)
 
 
 def evaluation(setting: Setting, *flags: str) -> str:

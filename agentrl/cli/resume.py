@@ -15,8 +15,8 @@ def run(words: list[str]) -> int:
         epilog="May change: steps, env_lock, eval.every, checkpoint.*, track.*, engine.*, scorers.*, rollout.workers, "
         "rollout.concurrency, learner.ranks, learner.threads, learner.zero_stage, learner.sequence_parallel, "
         "learner.tensor_parallel, learner.deterministic, critic.zero_stage, critic.placement, critic.ranks, "
-        "reward.threads, reward.gpus, *.nodes, deadlines (*_timeout_s), url and token_env in reward.models, "
-        "roles.NAME.url, roles.NAME.api_key_env, roles.NAME.timeout_s, roles.NAME.concurrency, "
+        "reward.threads, reward.gpus, reward.placement, *.nodes, deadlines (*_timeout_s), url and token_env in "
+        "reward.models, roles.NAME.url, roles.NAME.api_key_env, roles.NAME.timeout_s, roles.NAME.concurrency, "
         "roles.NAME.retries, roles.NAME.max_calls, roles.NAME.token_budget, roles.NAME.max_context.",
     )
     parser.add_argument("run", type=path, metavar="RUN", help="the run folder")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +111,14 @@ def _spawned(
     async def ask(judge: str, question: str) -> RoleReply:
         return await workers.judged(judge, question, config.reward.score_timeout_s)
 
-    reward_models = RewardModels(cluster, config, model, restarts, stop, ask)
+    async def gpus_of(reward_model: str) -> list[str]:
+        """Return the GPUs of the learner rank that a served reward model shares."""
+        index = [keys.name for keys in config.reward.served].index(reward_model)
+        return await learners.policy.devices([placement.rank_beside(index)])
+
+    placement = Placement(config)
+    shared = gpus_of if config.reward.is_shared and config.device == "cuda" else None
+    reward_models = RewardModels(cluster, config, model, restarts, stop, ask, shared)
     rewarded = reward_models.rewarded if config.reward.models else None
     rollouts = {env.label: config.rollout_of(env) for env in config.env}
     slots = Slots({label: rollout.concurrency for label, rollout in rollouts.items()})
@@ -120,7 +127,6 @@ def _spawned(
     scorers = _scorers(cluster, config, model, restarts) if learns else None
     learners = _learners(cluster, config, model, folder, scorers, learns=learns)
     engine_spec_of = partial(engine_spec, config, model, scratch_of(folder.path))
-    placement = Placement(config)
     devices = (lambda engine_id: learners.policy.devices(placement.sharers(engine_id))) if placement.is_shared else None
     engines = Engines(cluster, engine_spec_of, config.engine, workers, restarts, stop, devices=devices)
     agents = HostAgents(cluster, folder.path)
@@ -159,7 +165,7 @@ def _scorers(cluster: Cluster, config: Config, model: Path, restarts: Restarts) 
 async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
     """Start all actors side by side; the first failure cancels the others.
 
-    A learner that shares the GPUs of engines starts when they sleep: vLLM counts what others hold as its own.
+    What shares the GPUs of engines starts when they sleep: vLLM counts what others hold as its own.
     """
     have_started = asyncio.Event()
 
@@ -167,17 +173,18 @@ async def _started(team: Actors, timer: PhaseTimer, *, learns: bool) -> None:
         await timer.timed("engines", team.engines.start())
         have_started.set()
 
-    async def learner() -> None:
-        if team.engines.shares_gpus:
+    async def beside(part: str, start: Callable[[], Awaitable[None]], *, shares_gpus: bool) -> None:
+        if shares_gpus and team.engines.shares_gpus:
             await have_started.wait()
-        await timer.timed("learner", team.learners.start())
+        await timer.timed(part, start())
 
     parts = [engines(), timer.timed("workers", team.workers.start(team.fleets))]
     parts += [timer.timed("role engines", each.start()) for each in team.role_engines]
     if team.reward_models.is_serving:
-        parts.append(timer.timed("reward models", team.reward_models.start()))
+        shares_gpus = team.reward_models.shares_gpus
+        parts.append(beside("reward models", team.reward_models.start, shares_gpus=shares_gpus))
     if learns:
-        parts.append(learner())
+        parts.append(beside("learner", team.learners.start, shares_gpus=True))
     await together(parts)
 
 

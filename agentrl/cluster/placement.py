@@ -2,13 +2,14 @@
 
 A bundle is a group of GPUs that Ray reserves on one node: those of an engine, so that a tensor-parallel engine never
 spans nodes, that of a learner rank, or of the reward models that share it. If engines and learner share GPUs, the ranks
-own them and the engine of the same bundle uses them by turns. Not yet verified on several GPUs.
+own them and the engine of the same bundle uses them by turns. Reward models may use them too, and stay there. Not yet
+verified on several GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentrl.config.schema import Config
 
@@ -102,10 +103,16 @@ class Placement:
         return Place(self._index("role", index), 1.0)
 
     def reward_model(self, index: int) -> Place:
-        """Return the place of the served reward model `index`."""
+        """Return the place of the served reward model `index`; one that shares a GPU gets its number from its rank."""
+        if self.config.reward.is_shared:
+            return replace(self.rank(self.rank_beside(index)), gpus=0.0)
         if not self._has_gpus:
             return Place(nodes=self.config.reward.nodes)
         return Place(self._index("reward", index // self.config.reward.on_gpu), self.config.reward.gpus)
+
+    def rank_beside(self, reward_model: int) -> int:
+        """Return the learner rank whose GPU a served reward model shares."""
+        return reward_model % self.config.learner.ranks
 
     @property
     def gpus_per_engine(self) -> int:

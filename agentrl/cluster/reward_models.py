@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -40,16 +42,24 @@ END_S = 6.0
 class RewardModels:
     """All reward models of a run. `policy` is the folder of the model that is trained.
 
-    `ask` asks judges on engines. A served model that dies, hangs for `reward.score_timeout_s`, or scores nothing any
-    more, is replaced, and its requests are sent again, once: one that two servers in a row do not answer fails. More
-    than `engine.restarts` deaths stop the run.
+    `ask` asks judges on engines. `devices(name)` are the GPUs that a served model shares with a learner rank. A served
+    model that dies, hangs for `reward.score_timeout_s`, or scores nothing any more, is replaced, and its requests are
+    sent again, once: one that two servers in a row do not answer fails. More than `engine.restarts` deaths stop the
+    run.
     """
 
     def __init__(
-        self, cluster: Cluster, config: Config, policy: Path, restarts: Restarts, stop: Stop, ask: Ask
+        self,
+        cluster: Cluster,
+        config: Config,
+        policy: Path,
+        restarts: Restarts,
+        stop: Stop,
+        ask: Ask,
+        devices: Callable[[str], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._cluster, self._config, self._policy = cluster, config, policy
-        self._restarts, self._stop = restarts, stop
+        self._restarts, self._stop, self._devices = restarts, stop, devices
         self._token = secrets.token_hex()
         timeout_s = config.reward.score_timeout_s
         replacement_s = timeout_s + HEARTBEAT_S + ANSWER_S + END_S + config.engine.start_timeout_s
@@ -64,6 +74,11 @@ class RewardModels:
     def is_serving(self) -> bool:
         """Whether the run serves a model itself."""
         return bool(self._servers)
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether the models that the run serves are on the GPUs of learner ranks."""
+        return self._devices is not None
 
     async def start(self) -> None:
         """Wait until every served model answers, and replace those that die from then on."""
@@ -125,7 +140,7 @@ class RewardModels:
 
     def _spawned(self, keys: RewardModelKeys) -> ActorHandle:
         config = self._config
-        visible = {} if config.reward.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        visible = {} if config.reward.gpus or config.reward.is_shared else {"CUDA_VISIBLE_DEVICES": ""}
         spec = ActorSpec(
             f"reward model {keys.name}",
             make_served_model,
@@ -137,7 +152,8 @@ class RewardModels:
 
     async def _start(self, name: str) -> None:
         actor, deadline_s = self._servers[name], self._config.engine.start_timeout_s
-        self._cluster.register(await actor.make(deadline_s=deadline_s))
+        devices = [list(await self._devices(name))] if self._devices else []
+        self._cluster.register(await actor.make(*devices, deadline_s=deadline_s))
         _, client = self._models[name]
         assert isinstance(client, ServedRewardModel)
         client.move(await actor.call("start", deadline_s=deadline_s))
@@ -169,8 +185,12 @@ class RewardModels:
         actor.kill()
 
 
-def make_served_model(model: str, token: str, timeout_s: float, is_local: bool) -> ServedModel:
-    """Load a reward model to serve."""
+def make_served_model(
+    model: str, token: str, timeout_s: float, is_local: bool, devices: Sequence[str] = ()
+) -> ServedModel:
+    """Load a reward model to serve; `devices` are the GPUs that it shares with a learner rank."""
+    if devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     from agentrl.reward_models.classifier import Classifier  # the driver process imports no torch
 
     return ServedModel(Classifier(model), token, timeout_s, is_local)

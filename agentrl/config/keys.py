@@ -50,7 +50,7 @@ RESUMABLE = re.compile(
     r"rollout\.(workers|concurrency)|"
     r"learner\.(ranks|threads|zero_stage|sequence_parallel|tensor_parallel|deterministic)|"
     r"critic\.(zero_stage|placement|ranks)|"
-    r"reward\.(threads|gpus)|.+\.nodes|.+_timeout_s|"
+    r"reward\.(threads|gpus|placement)|.+\.nodes|.+_timeout_s|"
     r"roles\.\w+\.(url|api_key_env|timeout_s|concurrency|retries|max_calls|token_budget|max_context))"
 )
 

@@ -422,9 +422,14 @@ class RewardSection(Section):
     models: Annotated[tuple[RewardModelKeys, ...], AfterValidator(_askable)] = Field(
         (), description='reward models, as in [{name = "helpful", model = "./rm", weight = 0.5}]'
     )
+    placement: Annotated[Place | None, Unset("separate, or what the key placement says")] = Field(
+        None,
+        description="separate: models that the run serves have GPUs of their own; colocate: they use those of the "
+        "learner's ranks, one after the other, and stay there",
+    )
     threads: int = Field(1, ge=1, description="CPU threads of each model that the run serves")
     gpus: Annotated[float, Unset("1 with device cuda")] = Field(
-        0.0, ge=0, description="GPUs of each model that the run serves"
+        0.0, ge=0, description="GPUs of each model that the run serves, if it has its own"
     )
     nodes: Annotated[str, Unset("any node")] = Field(
         "",
@@ -438,14 +443,20 @@ class RewardSection(Section):
         return tuple(model for model in self.models if model.model and not model.judge)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether served models use the GPUs of the learner's ranks."""
+        return self.placement == "colocate" and bool(self.served)
+
+    @property
     def on_gpu(self) -> int:
-        """How many served models share a GPU."""
+        """How many served models share a GPU that is their own."""
         return max(1, math.floor(1 / self.gpus + 1e-9)) if self.gpus else 1
 
     @property
     def groups(self) -> list[float]:
-        """The GPUs of each served model, or of those that share one."""
-        return [max(1.0, self.gpus)] * -(-len(self.served) // self.on_gpu)
+        """The GPUs of each served model, or of those that share one; none if the learner's ranks share theirs."""
+        own = 0 if self.is_shared else len(self.served)
+        return [max(1.0, self.gpus)] * -(-own // self.on_gpu)
 
     @property
     def judges(self) -> tuple[RewardModelKeys, ...]:
@@ -696,8 +707,8 @@ class Config(Section):
     )
     placement: Annotated[Literal["auto", Place], Unset("what each role's own key says")] = Field(
         "auto",
-        description="colocate or separate: the place of engines, scorers and critic whose own key (engine.placement, "
-        "scorers.placement, critic.placement) is not set; auto leaves each role to its own key",
+        description="colocate or separate: the place of engines, scorers, critic and reward models whose own key "
+        "(engine.placement and so on) is not set; auto leaves each role to its own key",
     )
     env_lock: Annotated[Path | None, AfterValidator(lambda lock: lock and expanded(lock)), Unset("none")] = Field(
         None, description="file of `agentrl env lock` that environment and packages must match"

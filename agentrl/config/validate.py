@@ -343,11 +343,14 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("reward.score_timeout_s", not config.reward.models, "reward.models"),
         ("reward.threads", not config.reward.served, "a reward model that the run serves"),
         ("reward.gpus", on_cpu or not config.reward.served, "a reward model that the run serves on a GPU"),
+        ("reward.gpus", config.reward.is_shared, "reward.placement separate"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("critic.ranks", config.critic.placement != "separate", "critic.placement separate"),
         ("critic.nodes", config.critic.placement != "separate", "critic.placement separate"),
         ("scorers.nodes", config.scorers.placement != "separate", "scorers.placement separate"),
         ("reward.nodes", not config.reward.served, "a reward model that the run serves"),
+        ("reward.nodes", config.reward.is_shared, "reward.placement separate"),
+        ("reward.placement", not config.reward.served, "a reward model that the run serves"),
         ("scorers.offload", on_cpu, "a GPU"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
@@ -403,7 +406,7 @@ def _takers(config: Config) -> Iterator[str]:
         f"engine.count {engine.count} x engine.tensor_parallel {engine.tensor_parallel}{_by_stages(engine)} with "
         f"{decided(config, 'engine')}{_and_roles(config)}"
     )
-    if config.reward.served:
+    if config.reward.groups:
         yield f"{len(config.reward.served)} served reward.models"
     if critic:
         yield f"{counted(critic, 'rank')} of {decided(config, 'critic')}"

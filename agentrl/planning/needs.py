@@ -42,10 +42,10 @@ def _on_gpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
     engine, rank = engine_of(config, models), Rank(config, models)
     sampling, count = awake(engine, capacity), config.engine.count * engine.split
     if models.learns and _is_shared(config):
-        yield from _shared(rank, engine, capacity)
+        yield from _with_reward_models(rank, _shared(rank, engine, capacity))
     else:
         if models.learns:
-            yield from _learner(rank, capacity)
+            yield from _with_reward_models(rank, _learner(rank, capacity))
         yield Need("engine", count, Phase.SAMPLING, sampling, capacity)
     yield starting(engine, "engine", count, capacity)
     yield from _beside(rank, hardware)
@@ -85,6 +85,14 @@ def _shared(rank: Rank, engine: ServedModel, capacity: int) -> Iterator[Need]:
     yield Need(name, count, Phase.PUBLICATION, (*sampling, held, *_named("learner", rank.publication)), capacity)
 
 
+def _with_reward_models(rank: Rank, needs: Iterable[Need]) -> Iterator[Need]:
+    """Yield the needs of the GPUs of ranks with the reward models that share them, which stay there in every phase."""
+    items = rank.reward_models
+    device = " + reward models" * bool(items)
+    for need in needs:
+        yield replace(need, device=need.device + device, items=(*need.items, *items))
+
+
 def _named(prefix: str, items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(replace(item, name=f"{prefix}'s {item.name}") for item in items)
 
@@ -100,7 +108,7 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         role = _role_engine(config, shape, context)
         yield Need("role engine", 1, Phase.SAMPLING, awake(role, capacity), capacity)
         yield starting(role, "role engine", 1, capacity)
-    if models.rewards and config.reward.gpus:
+    if models.rewards and config.reward.groups:
         count, each = len(models.rewards), int(capacity * min(1.0, config.reward.gpus))
         largest = max((reward_model(config, shape) for shape in models.rewards), key=total)
         limit = f"reward.gpus {config.reward.gpus:g} leaves it"

@@ -7,8 +7,8 @@ from agentrl.algorithms.registry import make_algorithm, with_epochs
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 
-SHARED = "colocate"
-"""Where critic and scorers are unless a key says otherwise."""
+PLACES = {"critic": "colocate", "scorers": "colocate", "reward": "separate"}
+"""Where roles are unless a key says otherwise."""
 
 
 def for_algorithm(config: Config, *, learns: bool = True) -> Config:
@@ -17,12 +17,12 @@ def for_algorithm(config: Config, *, learns: bool = True) -> Config:
 
 
 def placed(config: Config, *, learns: bool = True) -> Config:
-    """Return the configuration with a place for the critic and the scorers that it has, and for engines if a word says.
+    """Return the configuration with a place for each role that it has, and for engines if a word says.
 
     A role's own key wins over `placement`.
     """
     word = config.placement
-    chosen = {"engine": word} | dict.fromkeys(_roles(config) if learns else (), SHARED if word == "auto" else word)
+    chosen = {"engine": word} | {role: PLACES[role] if word == "auto" else word for role in _roles(config, learns)}
     return config.model_copy(
         update={
             role: section.model_copy(update={"placement": place})
@@ -32,11 +32,14 @@ def placed(config: Config, *, learns: bool = True) -> Config:
     )
 
 
-def _roles(config: Config) -> list[str]:
-    """Return the sections of the models beside the policy that the run's algorithm has."""
+def _roles(config: Config, learns: bool) -> list[str]:
+    """Return the sections of the models beside the policy that the run has."""
+    rewards = ["reward"] * bool(config.reward.served)
+    if not learns:
+        return rewards
     try:
         algorithm = make_algorithm(config.algorithm, RunShape.of(config))
     except ConfigError:  # which the check of the run's inputs explains
-        return []
+        return rewards
     has_frozen = bool(algorithm.frozen_columns(has_adapters=bool(config.lora.rank)))
-    return ["critic"] * ("values" in algorithm.requirements.columns) + ["scorers"] * has_frozen
+    return ["critic"] * ("values" in algorithm.requirements.columns) + ["scorers"] * has_frozen + rewards

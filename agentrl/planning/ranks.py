@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agentrl.config.schema import Config, LearnerSection, LoraSection
+from agentrl.planning.engine import CONTEXT
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, total, used
 from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
@@ -105,6 +106,15 @@ class Rank:
         loaded = (_read(model.shape, model.stage, sharers) for model in self._trained)
         frozen = (_read(shape, 3 if self._shares_scorers else 0, sharers) for shape in self.frozen)
         return used(Item("loaded model", max([*loaded, *frozen], default=0)))
+
+    @property
+    def reward_models(self) -> tuple[Item, ...]:
+        """What reward models hold that share the rank's GPU: those of the rank whose models take most."""
+        if not self.config.reward.is_shared or not self.models.rewards:
+            return ()
+        each = [CONTEXT + total(reward_model(self.config, shape)) for shape in self.models.rewards]
+        ranks = self.config.learner.ranks
+        return used(Item("reward models", max(sum(each[first::ranks]) for first in range(min(ranks, len(each))))))
 
     @property
     def scoring(self) -> tuple[Item, ...]:

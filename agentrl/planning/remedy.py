@@ -197,6 +197,7 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
     yield "learner.offload", [True] * (is_on_gpu and not learner.offload)
     splits = [split for split in (2, 4, 8, 16) if split > learner.sequence_parallel and learner.ranks % split == 0]
     yield "learner.sequence_parallel", splits if is_on_gpu and config.model.max_context >= LONG else []
+    yield "reward.placement", ["separate"] * (is_on_gpu and config.reward.is_shared)
     waiting = ((models.frozen, config.scorers), (models.critic, config.critic))
     has_waiting = any(model and section.placement != "separate" for model, section in waiting)
     yield "scorers.offload", [True] * (is_on_gpu and has_waiting and not config.scorers.offload)

@@ -1,8 +1,8 @@
 """Where the engines and learner ranks of a run are: `python -m tests.cluster.placed MODEL RUN --KEY=VALUE ...`.
 
 The run is planned for 4 machines with 8 GPUs each. Its processes are started as for training, but load no model. The
-last line has, as JSON, the seats of engines and ranks, and that of the engine that replaces the last one, which is
-killed.
+last line has, as JSON, the seats of engines, ranks and served reward models, and that of the engine that replaces the
+last one, which is killed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from agentrl.cluster import specs
+from agentrl.cluster import reward_models, specs
 from agentrl.cluster.actors import Actors, actors
 from agentrl.cluster.processes import this_host
 from agentrl.cluster.signals import Stop
@@ -30,6 +31,7 @@ from agentrl.engine.scripted import ScriptedEngine
 from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.metrics.timer import PhaseTimer
 from agentrl.records.folder import RunFolder
+from agentrl.reward_models.client import ServedRewardModel
 from tests.unit.planning.published import gpus
 
 DEADLINE_S = 60.0
@@ -54,6 +56,7 @@ class Seats:
 
     engines: list[Seat]
     ranks: list[Seat]
+    rewards: list[Seat]
     again: Seat
 
 
@@ -81,6 +84,21 @@ class SeatedRank:
         return Seat.here()
 
 
+class SeatedReward:
+    """The server of a reward model, without either: its address is its seat."""
+
+    def __init__(self, *given: Any) -> None:
+        self.devices: Sequence[str] = given[4] if given[4:] else ()
+
+    async def start(self) -> str:
+        seen = self.devices or os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+        return f"http://{this_host()}/{','.join(seen)}"
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class IdleWorker:
     """A rollout worker without an environment."""
 
@@ -103,10 +121,18 @@ async def seats(model: Path, run: Path, words: Sequence[str]) -> Seats:
         patch.setattr(specs, "make_engine", seated_engine)
         patch.setattr(specs, "make_learner", SeatedRank)
         patch.setattr(specs, "Worker", IdleWorker)
+        patch.setattr(reward_models, "make_served_model", SeatedReward)
+        addresses: list[str] = []
+        patch.setattr(ServedRewardModel, "move", lambda _, address: addresses.append(address))
         async with actors(config, model, RunFolder(run), Stop(), PhaseTimer(), print) as team:
             engines = [await _seat(engine) for engine in team.engines.current]
             ranks = await team.learners.policy.all("seat", deadline_s=DEADLINE_S)
-            return Seats(engines, ranks, await _again(team))
+            return Seats(engines, ranks, [_parsed(address) for address in sorted(addresses)], await _again(team))
+
+
+def _parsed(address: str) -> Seat:
+    host, _, numbers = address.removeprefix("http://").partition("/")
+    return Seat(host, tuple(numbers.split(",")))
 
 
 async def _seat(engine: RemoteEngine) -> Seat:

@@ -90,6 +90,15 @@ def test_each_engine_has_a_machine_and_ranks_have_the_rest(four: Cluster) -> Non
     assert seats.again == seats.engines[-1]
 
 
+@pytest.mark.parametrize("flags", [PLAN, SHARED], ids=["separate", "colocate"])
+def test_reward_models_share_the_gpus_of_ranks(four: Cluster, flags: tuple[str, ...]) -> None:
+    rewards = ", ".join(f'{{name = "rm{number}", model = "{four.model}"}}' for number in range(3))
+    seats = four.seats(*flags, f"--reward.models=[{rewards}]", "--reward.placement=colocate")
+    own = {(rank.host, rank.gpus) for rank in seats.ranks[:3]}
+    assert {(reward.host, reward.gpus) for reward in seats.rewards} == own
+    assert len(own) == 3
+
+
 def test_engines_share_the_gpus_of_their_ranks(four: Cluster) -> None:
     seats = four.seats(*SHARED)
     shares = [seats.ranks[first : first + 4] for first in (0, 4, 8)]

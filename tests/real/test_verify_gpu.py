@@ -126,5 +126,10 @@ def test_processes_see_the_gpus_that_ray_gives_them(setting: Setting, monkeypatc
     assert said.startswith("a rank and its engine see one GPU, 2 with a GPU each see different ones")
 
 
+def test_a_run_with_a_reward_model_beside_the_learner_is_lawful(setting: Setting) -> None:
+    said = runs.rewards(setting, *runs.ON_CPUS, "--learner.threads", "1")
+    assert said.endswith("a replay gives the same weights")
+
+
 def test_an_evaluation_scores_a_model_without_a_learner(setting: Setting) -> None:
     assert runs.evaluation(setting, *runs.ON_CPUS).startswith("8 samples of 2 tasks, pass@1 ")

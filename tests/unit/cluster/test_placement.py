@@ -101,6 +101,24 @@ def test_only_processes_that_a_run_has_ask_for_their_nodes() -> None:
     assert set(placement("cpu", **named).nodes) == {f"{name}.nodes" for name in named}
 
 
+REWARDS: dict[str, object] = {"models": [{"name": f"rm{index}", "model": "a/b"} for index in range(3)]}
+
+
+@pytest.mark.parametrize("sections", [{"learner": {"ranks": 2}}, SHARED])
+def test_reward_models_share_the_gpus_of_ranks_one_after_the_other(sections: dict[str, dict[str, object]]) -> None:
+    alone, made = placement(**sections), placement(**sections, reward=REWARDS | {"placement": "colocate"})
+    assert made.bundles == alone.bundles, "no GPU more"
+    assert [made.rank_beside(index) for index in range(3)] == [0, 1, 0]
+    assert [made.reward_model(index).bundle for index in range(3)] == [made.rank(rank).bundle for rank in (0, 1, 0)]
+    assert {made.reward_model(index).gpus for index in range(3)} == {0.0}, "the rank has reserved it"
+
+
+def test_on_cpus_they_are_on_the_nodes_of_ranks() -> None:
+    sections: dict[str, dict[str, object]] = {"learner": {"nodes": "big"}, "engine": {"nodes": "fast"}}
+    made = placement("cpu", **sections, reward=REWARDS | {"placement": "colocate"})
+    assert made.reward_model(0) == made.rank(0) == Place(nodes="big")
+
+
 @pytest.mark.parametrize("sections", [{}, SHARED])
 def test_ranks_alone_reserve_no_gpus_of_engines_scorers_or_roles(sections: dict[str, dict[str, object]]) -> None:
     apart: dict[str, object] = {"placement": "separate"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from agentrl.records.restarts import Restarts, read_restarts
 from agentrl.reward_models import RewardModel
 from agentrl.roles import RoleReply
 from agentrl.types import SampleId, Segment, Signal, StopReason, TokenSequence, Trajectory
-from tests.tiny import tiny_model, tiny_tokenizer
+from tests.tiny import tiny_model, tiny_reward_model, tiny_tokenizer
 from tests.unit.cluster.test_engines import Process, Processes
 from tests.unit.reward_models.lengths import Lengths, serving
 from tests.unit.reward_models.test_client import TURNS, answering, silent
@@ -51,6 +52,7 @@ class LocalProcess(Process):
             self.scorer.gate.set()
 
     async def make(self, *args: Any, deadline_s: float) -> int:
+        self.made_with = args
         self.object = ServedModel(self.scorer, *self.spec.args[1:])
         return 1
 
@@ -84,13 +86,19 @@ async def nobody(judge: str, question: str) -> RoleReply:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, *models: dict[str, object], restarts: int = 5, timeout_s: float = 20.0, hanging: int = 0
+    folder: Path,
+    *models: dict[str, object],
+    restarts: int = 5,
+    timeout_s: float = 20.0,
+    hanging: int = 0,
+    devices: Callable[[str], Awaitable[list[str]]] | None = None,
 ) -> AsyncIterator[tuple[RewardModels, LocalProcesses, Stop]]:
-    sections = {"reward": {"models": models, "score_timeout_s": timeout_s}, "engine": {"restarts": restarts}}
+    reward = {"models": models, "score_timeout_s": timeout_s, "placement": "colocate" if devices else "separate"}
+    sections = {"reward": reward, "engine": {"restarts": restarts}, "learner": {"ranks": 1}}
     processes, stop = LocalProcesses(hanging), Stop()
     records = Restarts(RunFolder(folder), restarts, lambda _: None)
     config = Config.model_validate(sections)
-    reward_models = RewardModels(cast(Cluster, processes), config, folder, records, stop, nobody)
+    reward_models = RewardModels(cast(Cluster, processes), config, folder, records, stop, nobody, devices)
     await reward_models.start()
     try:
         yield reward_models, processes, stop
@@ -239,3 +247,29 @@ async def test_too_many_deaths_stop_the_run(tmp_path: Path, monkeypatch: pytest.
         why = r"^reward models died once \(engine.restarts = 0\); the last, reward model rm: its process died$"
         with pytest.raises(RunError, match=why):
             await asyncio.wait_for(stop.cut(asyncio.Event().wait()), 10)
+
+
+async def test_a_model_beside_a_rank_sees_its_gpu_and_so_does_the_one_that_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.01)
+
+    async def devices(name: str) -> list[str]:
+        return {"rm": ["3"]}[name]
+
+    async with opened(tmp_path, {"name": "rm", "model": "./rm"}, devices=devices) as (models, processes, _):
+        assert models.shares_gpus
+        first = cast(LocalProcess, processes.spawned[0])
+        assert first.made_with == (["3"],)
+        assert "CUDA_VISIBLE_DEVICES" not in first.spec.env
+        await first.die()
+        assert (await models.rewarded(episode())).signals[1].value == 5.0
+        assert cast(LocalProcess, processes.spawned[1]).made_with == (["3"],)
+
+
+def test_a_served_model_is_loaded_where_its_gpu_is_the_one_that_it_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    module.make_served_model(str(tiny_reward_model(tmp_path / "rm")), "", 20.0, True, ["3"])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"

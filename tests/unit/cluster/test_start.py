@@ -22,6 +22,7 @@ from tests.unit.cluster.test_engines import Process, Processes, Run
 
 ENGINES, RANKS = ["engine 0", "engine 1"], ["learner rank 0", "learner rank 1"]
 ALL = [*ENGINES, *RANKS, "worker"]
+REWARD = "reward model good"
 
 
 class Gates(Processes):
@@ -63,9 +64,14 @@ class Gated(Process):
 
 
 class Start:
-    """The start of a run with two engines, two ranks and a worker; each rank `saw` whether the engines slept."""
+    """The start of a run with two engines, two ranks and a worker; each rank `saw` whether the engines slept.
 
-    def __init__(self, folder: Path, shares_gpus: bool, engines_s: float, ranks_s: float) -> None:
+    With `beside` there is a reward model, which is beside a rank or has its own GPU.
+    """
+
+    def __init__(
+        self, folder: Path, shares_gpus: bool, engines_s: float, ranks_s: float, beside: bool | None = None
+    ) -> None:
         self.gates, self.saw = Gates(), list[bool]()
         self.run = Run(folder, 2, processes=self.gates, shares_gpus=shares_gpus, start_timeout_s=engines_s)
         engines = self.gates.spawned[:2]
@@ -74,8 +80,13 @@ class Start:
             self.saw.append(all(getattr(process.object, "_asleep", False) for process in engines))
 
         learners = Learners(cast(Cluster, self.gates), [ActorSpec(name, rank) for name in RANKS], ranks_s)
-        no_models = cast(Any, SimpleNamespace(is_serving=False))
-        team = Actors(self.run.engines, self.run.workers, learners, no_models, agents=cast(Any, None))
+        reward = self.gates.spawn(ActorSpec(REWARD, rank))
+
+        async def start() -> None:
+            await reward.make(deadline_s=60.0)
+
+        models = SimpleNamespace(is_serving=beside is not None, shares_gpus=bool(beside), start=start)
+        team = Actors(self.run.engines, self.run.workers, learners, cast(Any, models), agents=cast(Any, None))
         self.task = asyncio.create_task(_started(team, PhaseTimer(), learns=True))
 
     async def end(self) -> None:
@@ -85,9 +96,14 @@ class Start:
 
 @asynccontextmanager
 async def starting(
-    folder: Path, *, shares_gpus: bool = False, engines_s: float = 60.0, ranks_s: float = 60.0
+    folder: Path,
+    *,
+    shares_gpus: bool = False,
+    engines_s: float = 60.0,
+    ranks_s: float = 60.0,
+    beside: bool | None = None,
 ) -> AsyncIterator[Start]:
-    start = Start(folder, shares_gpus, engines_s, ranks_s)
+    start = Start(folder, shares_gpus, engines_s, ranks_s, beside)
     try:
         await settled()
         yield start
@@ -109,6 +125,19 @@ async def test_processes_that_share_no_gpus_start_together(tmp_path: Path) -> No
         start.gates.open(*ALL)
         await start.end()
     assert start.gates.cancelled == []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("shares_gpus", [True, False])
+async def test_a_reward_model_waits_for_engines_whose_gpus_it_shares(
+    tmp_path: Path, beside: bool, shares_gpus: bool
+) -> None:
+    async with starting(tmp_path, shares_gpus=shares_gpus, beside=beside) as start:
+        assert (REWARD in start.gates.begun) == (not (beside and shares_gpus))
+        start.gates.open(*ALL, REWARD)
+        await start.end()
+        assert REWARD in start.gates.begun
+    assert start.saw == [True] * 3 if beside and shares_gpus else len(start.saw) == 3
 
 
 async def test_ranks_start_when_all_engines_whose_gpus_they_share_sleep(tmp_path: Path) -> None:

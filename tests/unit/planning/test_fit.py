@@ -36,6 +36,11 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "ConfigReader", lambda may_download: Published())
 
 
+def rewards(model: str, count: int) -> str:
+    """Reward models that the run serves, as a flag has them."""
+    return "[" + ", ".join(f'{{name = "rm{index}", model = "{model}"}}' for index in range(count)) + "]"
+
+
 def run(machine: Machine, **flags: object) -> Config:
     return fitted_run(config(**flags), machine)
 
@@ -329,6 +334,34 @@ def test_a_reward_model_of_any_architecture_is_counted(tmp_path: Path, monkeypat
     assert ConfigReader().reward_shape(str(folders["rm"])) == shape, "read again, from the cache"
     with pytest.raises(ConfigError, match="CPU memory: update needs"):
         fitted_run(requested, dataclasses.replace(LAPTOP, memory_gib=4.0))
+
+
+def test_reward_models_are_counted_on_the_gpus_of_the_ranks_that_they_share() -> None:
+    flags: dict[str, object] = {"engine__placement": "colocate", "engine__gpu_memory_utilization": 0.4}
+    three = rewards("Qwen2.5-0.5B", 3)
+    made = plan("Qwen2.5-7B", gpus(2), reward__models=three, reward__placement="colocate", **flags)
+    shared = [need for need in made.needs if need.device == "learner + engine + reward models"]
+    assert {need.phase for need in shared} == set(Phase) - {Phase.SCORING}
+    assert {need.count for need in shared} == {2}
+    [each] = {item.nbytes for need in shared for item in need.items if item.name == "reward models"}
+    apart = plan(
+        "Qwen2.5-7B", gpus(3), reward__models=rewards("Qwen2.5-0.5B", 1), engine__count=2, learner__ranks=2, **flags
+    )
+    [own] = [need for need in apart.needs if need.device == "reward model"]
+    assert each == 2 * own.nbytes, "one of the two ranks has two of the three"
+    assert "reward model" not in {need.device for need in made.needs}
+    separate = plan("Qwen2.5-7B", gpus(4), reward__models=three, reward__placement="colocate", engine__count=2,
+                    engine__placement="separate", learner__ranks=2)  # fmt: skip
+    devices = {need.device for need in separate.needs}
+    assert {"learner + reward models", "engine"} <= devices
+
+
+def test_reward_models_that_do_not_fit_beside_ranks_get_gpus_of_their_own() -> None:
+    flags: dict[str, object] = {"reward__models": rewards("Qwen2.5-32B", 1), "reward__placement": "colocate"}
+    with pytest.raises(
+        ConfigError, match=r"learner \+ engine \+ reward models: .*\n.*: --reward\.placement separate\n"
+    ):
+        run(gpus(2), model="Qwen2.5-0.5B", learner__ranks=1, engine__placement="colocate", **flags)
 
 
 def test_the_plan_of_a_folder_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentrl.config.machine import Machine
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
+from agentrl.config.validate import other_gpus
 from agentrl.errors import ConfigError
 from agentrl.planning.fit import fitted_run
 from agentrl.planning.placement import placed
@@ -13,6 +15,7 @@ from agentrl.training.inputs import algorithm_of
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.planning.published import config, gpus
 
+SERVED = '[{name = "rm", model = "Qwen2.5-0.5B"}]'
 PPO = {"algo": "ppo", "algorithm__kl_coef": 0.1}
 
 
@@ -44,6 +47,50 @@ def test_a_word_places_the_roles_that_a_run_has_and_a_roles_own_key_wins(
     made = placed(config(**flags))
     assert places(made) == expected
     assert placed(made) == made
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, "separate"),
+        ({"placement": "auto"}, "separate"),
+        ({"placement": "separate"}, "separate"),
+        ({"placement": "colocate"}, "colocate"),
+        ({"reward__placement": "colocate"}, "colocate"),
+        ({"placement": "colocate", "reward__placement": "separate"}, "separate"),
+    ],
+    ids=str,
+)
+def test_reward_models_have_gpus_of_their_own_unless_a_key_says_otherwise(
+    flags: dict[str, object], expected: str
+) -> None:
+    requested = config(reward__models=SERVED, **flags)
+    assert placed(requested).reward.placement == expected
+    assert placed(config(**flags)).reward.placement == flags.get("reward__placement"), "a run without any"
+    made = resolve_run(placed(requested), gpus(8))
+    assert (made.reward.placement, made.reward.gpus) == (expected, float(expected == "separate"))
+    assert other_gpus(made) == (expected == "separate")
+    assert resolve_run(made, gpus(8)) == made
+    assert placed(requested, learns=False).reward.placement == expected
+    evaluation = resolve_run(placed(requested, learns=False), gpus(8), learns=False)
+    assert (evaluation.reward.placement, evaluation.engine.count) == ("separate", 7), "which has no ranks"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"reward__gpus": 0.5}, "reward.gpus has no effect without reward.placement separate"),
+        ({"reward__nodes": "big"}, "reward.nodes has no effect without reward.placement separate"),
+    ],
+)
+def test_keys_of_gpus_of_their_own_are_refused_beside_ranks(flags: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resolve_run(config(reward__models=SERVED, reward__placement="colocate", **flags), gpus(8))
+
+
+def test_a_place_without_a_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"reward.placement has no effect without a reward model that the run serves"):
+        resolve_run(config(reward__placement="colocate"), gpus(8))
 
 
 def test_an_evaluation_has_engines_only() -> None:
