@@ -86,7 +86,8 @@ class Host:
         """Start a Ray cluster whose head this host is, with a token; jobs are submitted to its dashboard."""
         self.run(*RAY, "get-auth-token", "--generate")
         dashboard = f"--include-dashboard={str(has_dashboard).lower()}"
-        patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60")
+        path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"  # by which jobs find commands
+        patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60", path)
         self.run(*patient, *RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource, gpus))
 
     def join_ray(self, head: Host, resource: str, *, gpus: int = 0) -> None:

@@ -15,12 +15,15 @@ import pytest
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
-from tests.cluster.hosts import RAY, Host, hosts
-from tests.cluster.runs import AGENTRL, NEEDS_HOSTS, assert_lawful, flags
+from tests.cluster.hosts import Host, hosts
+from tests.cluster.runs import NEEDS_HOSTS, assert_lawful, flags
 
 pytestmark = NEEDS_HOSTS
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "slurm.sh"
+GUIDE = Path(__file__).parents[2] / "docs" / "scale-out.md"
+BY_NAME = ("env", "-u", "RAY_ADDRESS", f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}")
+"""Commands by their names, of a user who has said nothing of the cluster."""
 SRUN = """#!/usr/bin/env bash
 for word; do
   case $word in
@@ -37,6 +40,13 @@ esac
 SCONTROL = """#!/usr/bin/env bash
 [[ $* == "show hostnames node-[1-2]" ]] && printf 'node-1\\nnode-2\\n'
 """
+
+
+def _documented() -> list[list[str]]:
+    """The commands of docs/scale-out.md that start a cluster for jobs, submit one and stop it."""
+    section = GUIDE.read_text().partition("### Jobs of Ray\n")[2].partition("\n## ")[0]
+    block = section.partition("```bash\n")[2].partition("```")[0]
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
 def _scheduler(folder: Path, found: list[Host]) -> Path:
@@ -80,19 +90,25 @@ def test_the_script_for_slurm_trains_over_the_nodes_of_a_job(shared: Path) -> No
 @pytest.mark.skipif(find_spec("opencensus") is None, reason="needs agentrl-core[cluster]")
 def test_a_job_that_is_submitted_to_ray_trains_and_stops_with_a_checkpoint(shared: Path) -> None:
     with hosts("head", "node") as (head, node):
+        start, submit, stop = _documented()
+        assert start[:4] == ["RAY_JOB_STOP_WAIT_TIME_S=60", "ray", "start", "--head"], "as start_ray does"
         head.start_ray("head", has_dashboard=True)
         node.join_ray(head, "node")
         given = flags(shared, "run", **{"engine.nodes": "node", "steps": 1000})
-        submit = ("job", "submit", "--address=http://127.0.0.1:8265")
-        head.run(*RAY, *submit, "--submission-id=one", "--no-wait", "--", *AGENTRL, "train", *given)
-        folder = RunFolder(shared / "run")
-        ends_at = time.monotonic() + 300
-        while len(read_steps(folder)) < 2:
-            assert time.monotonic() < ends_at, head.run(*RAY, "job", "logs", submit[2], "one")
-            time.sleep(0.2)
-        head.run(*RAY, "job", "stop", submit[2], "one")
-        said = head.run(*RAY, "job", "logs", submit[2], "one")
-    assert "stopped by SIGTERM" in said
+        submitted = head.command(*BY_NAME, *submit[: submit.index("train") + 1], *given)
+        folder, log = RunFolder(shared / "run"), shared / "job.log"
+        with log.open("w") as out, subprocess.Popen(submitted, stdout=out, stderr=subprocess.STDOUT) as job:
+            try:
+                ends_at = time.monotonic() + 300
+                while len(read_steps(folder)) < 2:
+                    assert job.poll() is None, log.read_text()
+                    assert time.monotonic() < ends_at, log.read_text()
+                    time.sleep(0.2)
+                head.run(*BY_NAME, *stop)
+                job.wait(timeout=120)
+            finally:
+                job.kill()
+    assert "stopped by SIGTERM" in log.read_text()
     assert_lawful(folder)
     assert list(folder.checkpoints.iterdir())
     hosts_of = {process.role: process.host for process in ProcessRegistry(folder.path).registered()}
