@@ -60,6 +60,8 @@ CHECKS = (
     _learner("muon", "steps of Muon are those of the CPU"),
     _learner("adamw-8bit", "steps of AdamW with 8-bit state are close to AdamW's", packages=("bitsandbytes",)),
     _learner("offload", "optimizer state in CPU memory takes the same steps, at ZeRO stages 1 to 3"),
+    _learner("parameters-offload", "parameters in CPU memory take the same steps (ZeRO stage 3)"),
+    _learner("sharded-reference", "a reference that is divided among the ranks changes no step (ZeRO stage 3)"),
     _learner("scorers-offload", "a reference and a critic that wait in CPU memory change no step"),
     _learner("learner-memory", "memory per parameter, and a peak that grows with the micro-batch", function="memory"),
     Check(

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement
@@ -13,8 +15,9 @@ from itertools import combinations_with_replacement
 from agentrl.config.loading import load, of_flags
 from agentrl.config.machine import Gpu, Machine, together
 from agentrl.config.resolve import resolve_run
+from agentrl.engine.vllm.options import check_options as check_vllm_options
 from agentrl.errors import ConfigError
-from agentrl.training.inputs import algorithm_of
+from agentrl.training.inputs import algorithm_of, check_learner_options
 
 Flags = dict[str, str]
 
@@ -46,6 +49,13 @@ FEATURES: dict[str, Flags] = {
         "learner.zero_stage": "3",
         "learner.deepspeed.offload_param.device": "cpu",
     },
+    "ZeRO++": {
+        "learner.ranks": "2",
+        "learner.zero_stage": "3",
+        "learner.deepspeed.zero_hpz_partition_size": "2",
+        "learner.deepspeed.zero_quantized_weights": "true",
+        "learner.deepspeed.zero_quantized_gradients": "true",
+    },
     "2 engines": {"engine.count": "2"},
     "engine tensor parallelism": {"engine.tensor_parallel": "2"},
     "pipeline parallelism": {"engine.pipeline_parallel": "2"},
@@ -53,6 +63,17 @@ FEATURES: dict[str, Flags] = {
     "sampling during updates": {"rollout.max_staleness": "1"},
 }
 """The flags of each feature. Those of ZeRO, and of ranks that share something, have two ranks."""
+ABSENT: dict[str, Flags] = {
+    "Liger kernels": {"learner.use_liger_kernel": "true"},
+    "ring attention": {"learner.ring_attn_size": "2"},
+    "context parallelism": {"learner.context_parallel_size": "2"},
+    "expert parallelism of the learner": {"learner.expert_parallel_size": "2"},
+    "expert parallelism of engines": {"engine.vllm.enable_expert_parallel": "true"},
+    "parameters on NVMe": {"learner.deepspeed.offload_param.device": "nvme"},
+    "optimizer on NVMe": {"learner.deepspeed.offload_optimizer.device": "nvme"},
+    "ZenFlow": {"learner.deepspeed.zenflow.topk_ratio": "0.1"},
+}
+"""Features that agentrl does not have, and a flag that asks for each."""
 
 PACKAGES = dict.fromkeys(("torch", "ray", "deepspeed", "transformers", "tensorboard", "peft"), "0")
 CPU = Machine(
@@ -90,8 +111,14 @@ def refusal(machine: str, *names: str) -> str | None:
     flags = merged(*names)
     if flags is None:
         return ""
+    return _refusal(machine, flags)
+
+
+def _refusal(machine: str, flags: Flags) -> str | None:
     try:
-        algorithm_of(resolve_run(load(None, of_flags((SHAPE | flags).items())), MACHINES[machine]))
+        config = resolve_run(load(None, of_flags((SHAPE | flags).items())), MACHINES[machine])
+        check_learner_options(config, algorithm_of(config))
+        check_vllm_options(config.engine.vllm)
     except ConfigError as error:
         return str(error)
     return None
@@ -158,7 +185,8 @@ on two of them and the engines on a third: the first run in `make test`, all of 
 
 def page() -> str:
     """Return docs/combinations.md."""
-    return "\n".join([HEAD, *_table("On CPUs", "cpu"), "", *_table("On GPUs", "gpu"), "", *_runs()]) + "\n"
+    tables = [*_table("On CPUs", "cpu"), "", *_table("On GPUs", "gpu"), ""]
+    return "\n".join([HEAD, *tables, *_absent(), "", *_runs()]) + "\n"
 
 
 def _table(title: str, machine: str) -> Iterator[str]:
@@ -188,6 +216,16 @@ def _letter(number: int) -> str:
     return chr(ord("a") + number)
 
 
+def _absent() -> Iterator[str]:
+    yield "## What agentrl does not have\n"
+    yield "Each is refused by its name before anything starts, on CPUs and on GPUs.\n"
+    yield "| feature | a flag | what a run says |"
+    yield "|---|---|---|"
+    for name, flags in ABSENT.items():
+        flag = " ".join(f"--{key} {value}" for key, value in flags.items())
+        yield f"| {name} | {flag} | {_refusal('gpu', flags)} |"
+
+
 def _runs() -> Iterator[str]:
     yield "## The runs\n"
     for number, features in enumerate(runs(), 1):
@@ -195,4 +233,6 @@ def _runs() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    with redirect_stdout(sys.stderr):  # DeepSpeed prints a warning when it is imported
+        text = page()
+    print(text, end="")

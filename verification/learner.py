@@ -193,6 +193,26 @@ def offload(setting: Setting) -> str:
     return f"{_stages(found, plain, 'stage 1 without offload')}; {_saved(plain, others[0])}"
 
 
+def parameters_offload(setting: Setting) -> str:
+    """Compare parameters in CPU memory, without and with the optimizer, with ZeRO stage 3 on the GPU."""
+    model, moved = deep(setting.folder / "model"), {"deepspeed": {"offload_param": {"device": "cpu"}}}
+    kinds: list[dict[str, Any]] = [{}, moved, {**moved, "offload": True}]
+    specs = [spec(model, setting.device, lr=1e-4, zero_stage=3, **kind) for kind in kinds]
+    plain, alone, both = trained(specs, STEPS, setting.folder)
+    said = _stages({"parameters": alone, "parameters and optimizer": both}, plain, "stage 3 on the GPU")
+    return f"{said}; {_saved(plain, alone)}, {both.held_bytes / MIB:.0f} with the optimizer"
+
+
+def sharded_reference(setting: Setting) -> str:
+    """Compare steps with a reference of which each rank has a share, at ZeRO stage 3, with those of a whole one."""
+    model = small(setting.folder / "model")
+    section, more = AlgorithmSection(kl_coef=0.1), {"deepspeed": {"offload_param": {"device": "cpu"}}}
+    kinds: list[dict[str, Any]] = [{"zero_stage": 0}, {"zero_stage": 3}, {"zero_stage": 3, **more}]
+    specs = [replace(spec(model, setting.device, **kind), algorithm=section) for kind in kinds]
+    whole, sharded, moved = trained(specs, STEPS, setting.folder)
+    return _stages({"stage 3": sharded, "stage 3 in CPU memory": moved}, whole, "a whole reference")
+
+
 def scorers_offload(setting: Setting) -> str:
     """Compare a reference and a critic's optimizer state that wait in CPU memory with those that stay on the GPU."""
     model = deep(setting.folder / "model")

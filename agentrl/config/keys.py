@@ -41,6 +41,12 @@ ABSENT = {
     "liger": "agentrl has no Liger kernels: it computes logits in chunks",
     "ring_att": "agentrl has no ring attention: set learner.sequence_parallel for long sequences",
     "context_parallel": "agentrl has no context parallelism: set learner.sequence_parallel for long sequences",
+    "expert_parallel": "agentrl has no expert parallelism: nothing checks that published weights reach engines that "
+    "divide experts. Set engine.tensor_parallel, which divides each expert",
+    "nvme": "agentrl keeps nothing on NVMe: set learner.offload, and learner.deepspeed.offload_param.device cpu at "
+    "ZeRO stage 3, which use CPU memory",
+    "zenflow": "agentrl has no ZenFlow: it leaves parts of gradients for later steps, in buffers that no checkpoint "
+    "holds. Set learner.offload",
 }
 """What other frameworks have and agentrl does not, by a part of the names of its keys there."""
 

@@ -546,6 +546,14 @@ class LearnerSection(Section):
         return self.sequence_parallel * self.tensor_parallel
 
     @property
+    def parameter_offload(self) -> dict[str, Any]:
+        """DeepSpeed's options of parameters in CPU memory (`offload_param`); empty if they are on the device."""
+        options = self.deepspeed.get("offload_param")
+        if self.stage < 3 or not isinstance(options, dict):
+            return {}
+        return options if options.get("device") == "cpu" else {}
+
+    @property
     def passes(self) -> int:
         """The epochs, of a section that may not be resolved."""
         return self.epochs or 1

@@ -41,7 +41,7 @@ class OptimizerMemory:
     """The optimizer state of a DeepSpeed engine, in CPU memory except inside `on_device`.
 
     At ZeRO stages 1 and 2 DeepSpeed moves it, with its copy of the weights. At stage 3 it would refuse every optimizer
-    but its own, and has no copy.
+    but its own; its copy stays where it is.
     """
 
     def __init__(self, engine: Any, stage: int, device: torch.device) -> None:

@@ -7,13 +7,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agentrl.config.keys import ABSENT
 from agentrl.config.passed import check_passed
 from agentrl.errors import ConfigError
 
-KEYS = {"stage": "learner.zero_stage", "offload_optimizer": "learner.offload", "cpu_offload": "learner.offload"}
-"""Options that a key of the run sets."""
-CUDA = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients", "zenflow")
-"""Options whose kernels need a GPU: ZeRO++ and ZenFlow."""
+KEYS = {
+    "stage": "learner.zero_stage",
+    "offload_optimizer": "learner.offload",
+    "cpu_offload": "learner.offload",
+    "cpu_offload_param": "learner.deepspeed.offload_param",
+}
+"""Options that a key of the run sets, or a newer name."""
+NVME = {
+    "offload_param": "every step reads the weights for its digest",
+    "offload_optimizer": "a checkpoint reads the optimizer's state, whose tensors are empty while it is there",
+}
+"""Options that may name NVMe, and what DeepSpeed does not allow there."""
+CUDA = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients")
+"""Options whose kernels need a GPU: those of ZeRO++."""
 STAGE_3 = (
     "offload_param",
     "zero_hpz_partition_size",
@@ -24,14 +35,17 @@ STAGE_3 = (
 """Options that DeepSpeed reads at ZeRO stage 3 alone: below it no rank has a share of the parameters."""
 
 
-def check_options(options: Mapping[str, Any], device: str = "cuda", stage: int = 3, ranks: int = 0) -> None:
+def check_options(
+    options: Mapping[str, Any], device: str = "cuda", stage: int = 3, ranks: Mapping[str, int] | None = None
+) -> None:
     """Raise ConfigError for what DeepSpeed's `zero_optimization` does not have or take, or what a key sets.
 
-    Raises it also for what needs a GPU on a CPU, for what has no effect at a ZeRO stage, for groups of ranks that do
-    not divide the `ranks` (0: not known), and for parameters on NVMe, which cannot be read for the digest of a step.
+    Raises it also for what needs a GPU on a CPU, for what has no effect at any `stage` up to this, for groups of ranks
+    that do not divide the `ranks` of a key, and for what agentrl cannot read or save: NVMe, and ZenFlow.
     """
     if not options:
         return
+    _check_absent(options)
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # takes seconds
 
     check_passed("learner.deepspeed", options, "zero_optimization", DeepSpeedZeroConfig.model_fields, KEYS)
@@ -48,13 +62,20 @@ def check_options(options: Mapping[str, Any], device: str = "cuda", stage: int =
             f"learner.deepspeed sets {found[0]}, which has an effect at learner.zero_stage 3 alone: set that, or leave "
             "it out"
         )
-    if ranks % config.zero_hpz_partition_size:
-        raise ConfigError(
-            f"learner.deepspeed sets zero_hpz_partition_size {config.zero_hpz_partition_size}, which does not divide "
-            f"learner.ranks {ranks}: change one of them"
-        )
-    if config.offload_param is not None and config.offload_param.device == "nvme":
-        raise ConfigError(
-            "learner.deepspeed sets offload_param.device nvme, and every step reads the weights for its digest, which "
-            "DeepSpeed does not allow on NVMe: set it to cpu"
-        )
+    size = config.zero_hpz_partition_size
+    for key, count in (ranks or {}).items():
+        if count % size:
+            raise ConfigError(
+                f"learner.deepspeed sets zero_hpz_partition_size {size}, which does not divide {key} {count}: change "
+                "one of them"
+            )
+
+
+def _check_absent(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for what DeepSpeed has and agentrl does not."""
+    for name, why in NVME.items():
+        value = options.get(name)
+        if isinstance(value, Mapping) and value.get("device") == "nvme":
+            raise ConfigError(f"learner.deepspeed sets {name}.device nvme, and {why}. {ABSENT['nvme']}")
+    if options.get("zenflow"):
+        raise ConfigError(f"learner.deepspeed sets zenflow, and {ABSENT['zenflow']}")

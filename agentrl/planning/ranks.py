@@ -10,7 +10,7 @@ from agentrl.planning.engine import CONTEXT
 from agentrl.planning.models import RunModels
 from agentrl.planning.need import Item, total, used
 from agentrl.planning.shape import BFLOAT16, FLOAT32, ModelShape
-from agentrl.planning.trained_model import TrainedModel, forward, offloaded, state, update
+from agentrl.planning.trained_model import TrainedModel, forward, offloaded, parked, pinned_by_loading, state, update
 
 AHEAD = 2
 """Buckets of a publication at once (weights/delivery.py, and vLLM's packed transfers)."""
@@ -85,7 +85,8 @@ class Rank:
     def state(self) -> tuple[Item, ...]:
         """What the rank holds in every phase."""
         critic = used(Item("critic", sum(total(state(critic)) for critic in self._critics)))
-        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if self._waits else sum(self._scorers))))
+        is_away = self._waits or self._parks_scorers
+        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if is_away else sum(self._scorers))))
 
     @property
     def apart(self) -> CriticRank | None:
@@ -97,7 +98,8 @@ class Rank:
         """What the load of a model takes on a device: at stage 3 its share and one tensor, else all of it."""
         loaded = map(_loaded, self._trained)
         tensor = FLOAT32 * max((shape.largest for shape in self.frozen), default=0) * self._shares_scorers
-        return used(Item("loaded model", max([*loaded, *(tensor + nbytes for nbytes in self._scorers)], default=0)))
+        frozen = (tensor + nbytes * (not self._parks_scorers) for nbytes in self._scorers)
+        return used(Item("loaded model", max([*loaded, *frozen], default=0)))
 
     @property
     def loading(self) -> tuple[Item, ...]:
@@ -153,9 +155,14 @@ class Rank:
     @property
     def host(self) -> tuple[Item, ...]:
         """What the rank of a GPU machine holds in CPU memory."""
+        models = (self.policy, *self._critics)
+        loads = [pinned_by_loading(model.section, model.shape) for model in models if model.is_parked]
+        loads += [pinned_by_loading(self.policy.section, shape) for shape in self.frozen if self._parks_scorers]
         return used(
-            Item("offloaded optimizer", sum(total(offloaded(model)) for model in (self.policy, *self._critics))),
-            Item("offloaded frozen models", sum(self._scorers) if self._waits else 0),
+            Item("offloaded optimizer", sum(total(offloaded(model)) for model in models)),
+            Item("offloaded parameters", sum(total(parked(model)) for model in models)),
+            Item("offloaded frozen models", sum(self._scorers) if self._waits or self._parks_scorers else 0),
+            Item("pinned by loading", max(loads, default=0)),
         )
 
     @property
@@ -175,6 +182,11 @@ class Rank:
     def _shares_scorers(self) -> bool:
         """True if the ranks divide frozen models, as at stage 3 those that neither move nor wait in CPU memory."""
         return self.policy.stage == 3 and not (self.models.reference_moves or self.config.scorers.offload)
+
+    @property
+    def _parks_scorers(self) -> bool:
+        """True if the shares of frozen models are in CPU memory, as those of the policy."""
+        return self._shares_scorers and self.policy.is_parked
 
     @property
     def _waits(self) -> bool:
@@ -217,12 +229,18 @@ class CriticRank:
     @property
     def host(self) -> tuple[Item, ...]:
         """What the rank of a GPU machine holds in CPU memory."""
-        return used(Item("offloaded optimizer", total(offloaded(self.critic))))
+        critic = self.critic
+        return used(
+            Item("offloaded optimizer", total(offloaded(critic))),
+            Item("offloaded parameters", total(parked(critic))),
+            Item("pinned by loading", pinned_by_loading(critic.section, critic.shape) if critic.is_parked else 0),
+        )
 
 
 def _loaded(model: TrainedModel) -> int:
     if model.stage == 3:
-        return FLOAT32 * (model.shard(model.shape.parameters, 3) + model.shape.largest)
+        share = 0 if model.is_parked else model.shard(model.shape.parameters, 3)
+        return FLOAT32 * (share + model.shape.largest)
     return model.shape.frozen_bytes(model.width if model.lora.rank else FLOAT32)
 
 

@@ -47,6 +47,11 @@ class Change:
 
 ADAPTERS = (Change("lora.rank", 16),)
 QUANTIZED = (*ADAPTERS, Change("lora.load_in_4bit", True))
+PARKED = (
+    Change("learner.zero_stage", 3),
+    Change("learner.offload", True),
+    Change("learner.deepspeed.offload_param.device", "cpu"),
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Remedy:
         """The sentence that proposes it."""
         if self.nodes:
             return f"on {self.nodes} machines it fits with {self.flags or 'the same settings'}"
+        if self.changes[: len(PARKED)] == PARKED:
+            return f"parameters and optimizer in CPU memory fit, and are sent in every pass: {self.flags}"
         if self.changes[: len(ADAPTERS)] == ADAPTERS:
             return f"adapters in place of all weights fit: {self.flags}"
         return f"nearest setting that fits: {self.flags}"
@@ -90,11 +97,12 @@ def is_set(config: Config, key: str) -> bool:
 def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, ...]:
     """Return the fewest changes of any key with which the run fits, and of those the fastest.
 
-    If there are none, return what else fits: adapters in place of all weights, and more machines.
+    If there are none, return what else fits: adapters in place of all weights, parameters in CPU memory, and more
+    machines.
     """
     if found := _nearest(requested, machine, plan):
         return (found,)
-    others: list[Remedy | None] = [_on_more_machines(requested, machine, plan)]
+    others = [_in_cpu_memory(requested, machine, plan), _on_more_machines(requested, machine, plan)]
     if plan.models.learns and not requested.lora.rank:
         adapted = replace(plan, models=plan.models.with_adapters(plan.config))
         # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
@@ -116,6 +124,15 @@ def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Chang
             best = min(found, key=lambda remedy: remedy.plan.step_s)
             return replace(best, changes=(*first, *best.changes))
     return None
+
+
+def _in_cpu_memory(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
+    """Return the nearest setting with parameters and optimizer in CPU memory."""
+    if not (machine.gpus and plan.models.learns) or _exceeds_machine(plan):
+        return None
+    parked = _changed(requested, PARKED)
+    tried = _tried(parked, machine, plan)
+    return _nearest(parked, machine, tried, PARKED) if tried else None
 
 
 def _exceeds_machine(plan: Plan) -> bool:
@@ -153,10 +170,17 @@ def _fitting(
 
 def _changed(config: Config, changes: Sequence[Change]) -> Config:
     for change in changes:
-        section, _, name = change.key.partition(".")
-        changed = getattr(config, section).model_copy(update={name: change.value})
-        config = config.model_copy(update={section: changed})
+        config = _with(config, change.key.split("."), change.value)
     return config
+
+
+def _with(section: Any, names: Sequence[str], value: Any) -> Any:
+    """Return a section, or a table of options, with another value of a key."""
+    first, *rest = names
+    if isinstance(section, dict):
+        return {**section, first: _with(section.get(first, {}), rest, value) if rest else value}
+    changed = _with(getattr(section, first), rest, value) if rest else value
+    return section.model_copy(update={first: changed})
 
 
 def _tried(requested: Config, machine: Machine, plan: Plan) -> Plan | None:

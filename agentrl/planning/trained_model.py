@@ -53,6 +53,11 @@ class TrainedModel:
         return self.section.stage
 
     @property
+    def is_parked(self) -> bool:
+        """Whether parameters are in CPU memory, and on the GPU only while they compute (`offload_param`)."""
+        return self.is_on_gpu and bool(self.section.parameter_offload)
+
+    @property
     def trained(self) -> int:
         """Parameters with a gradient."""
         return self.shape.adapters(self.lora.rank, self.lora.layers) if self.lora.rank else self.shape.parameters
@@ -88,12 +93,23 @@ def gradients(model: TrainedModel) -> Item:
 
 
 def optimizer(model: TrainedModel) -> Item:
-    """Return the optimizer's state: moments, and the copy of the parameters that stages 1 and 2 update.
+    """Return the optimizer's state: moments, and the copy of the parameters that it updates."""
+    return Item("optimizer", _moments(model) + _copy(model))
 
-    DeepSpeed clones a rank's part of the parameters at these stages (`single_partition_of_fp32_groups`).
+
+def _copy(model: TrainedModel) -> int:
+    """Return the bytes of DeepSpeed's clone of a rank's part of the parameters.
+
+    It is in `single_partition_of_fp32_groups`, and at stage 3 in `fp32_partitioned_groups_flat`: it would be no clone
+    if the device were a name, with which `_create_fp32_partitions` compares it. On a CPU, SPREAD has that of stage 3.
     """
-    copy = FLOAT32 if model.stage in (1, 2) or (model.stage == 3 and model.section.offload) else 0
-    return Item("optimizer", _moments(model) + copy * model.shard(model.trained, 1))
+    has_copy = model.stage in (1, 2) or (model.stage == 3 and model.is_on_gpu)
+    return FLOAT32 * model.shard(model.trained, 1) if has_copy else 0
+
+
+def _waiting(model: TrainedModel) -> int:
+    """Return what waits in CPU memory between updates: of stage 3 the moments (learner/offload.py)."""
+    return 0 if not model.is_offloaded else _moments(model) + (_copy(model) if model.stage < 3 else 0)
 
 
 def _moments(model: TrainedModel) -> int:
@@ -128,22 +144,47 @@ def buckets(model: TrainedModel) -> Item:
 
 def state(model: TrainedModel) -> tuple[Item, ...]:
     """Return what a rank holds on its device between updates."""
-    is_away = model.section.offload or model.is_offloaded
+    nbytes = 0 if model.section.offload else optimizer(model).nbytes - _waiting(model)
     kept = buckets(model) if model.stage == 3 else Item("", 0)
-    return used(weights(model), Item("", 0) if is_away else optimizer(model), average(model), kept)
+    parameters = () if model.is_parked else (weights(model), average(model))
+    return used(*parameters, Item("optimizer", nbytes), kept)
 
 
 def offloaded(model: TrainedModel) -> tuple[Item, ...]:
-    """Return what a rank holds in CPU memory instead of on its GPU."""
-    if model.section.offload:  # gradients too: the optimizer steps there
-        return used(optimizer(model), Item("gradients", FLOAT32 * model.shard(model.trained, 1)))
-    return used(optimizer(model)) if model.is_offloaded else ()
+    """Return what a rank holds of the optimizer in CPU memory instead of on its GPU.
+
+    Gradients too, if the optimizer steps there; at stage 3 both `grad_partitions_flat_buffer` and the `grad` of each
+    copy.
+    """
+    if not model.section.offload:
+        return used(Item("optimizer", _waiting(model)))
+    copies = 2 if model.stage == 3 else 1
+    return used(optimizer(model), Item("gradients", copies * FLOAT32 * model.shard(model.trained, 1)))
+
+
+def parked(model: TrainedModel) -> tuple[Item, ...]:
+    """Return what a rank holds of the parameters in CPU memory instead of on its GPU, and their EMA.
+
+    Trained ones are in one pinned buffer (`param_groups_fp16_flat_cpu_memory`), rounded up by PyTorch to a power of 2.
+    """
+    if not model.is_parked:
+        return ()
+    flat = FLOAT32 * model.shard(model.trained, 3)
+    rounding = (1 << (flat - 1).bit_length()) - flat if flat else 0
+    return used(weights(model), average(model), Item("rounding", rounding))
+
+
+def pinned_by_loading(section: LearnerSection, shape: ModelShape) -> int:
+    """Return the pinned CPU memory in which a model's parameters arrive, and which PyTorch keeps for other tensors."""
+    options = section.parameter_offload
+    is_pinned = bool(options) and options.get("pin_memory", True)
+    return FLOAT32 * -(-shape.parameters // section.replicas) if is_pinned else 0
 
 
 def update(model: TrainedModel) -> tuple[Item, ...]:
     """Return what an update adds to the state at its peak: in the last micro-batch of several, or after it."""
     mine = Item("", 0) if model.section.offload and model.stage > 1 else gradients(model)
-    back = optimizer(model) if model.is_offloaded and not model.section.offload else Item("", 0)
+    back = Item("optimizer", 0 if model.section.offload else _waiting(model))
     bucket, passes = buckets(model), forward(model, has_gradient=True)
     if model.stage == 0:
         return used(mine, back, *max((bucket,), passes, key=total))

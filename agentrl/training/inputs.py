@@ -186,9 +186,19 @@ def checked_algorithm(config: Config) -> Algorithm:
     algorithm = algorithm_of(config)
     check_rewards(config, algorithm)
     rehearse(algorithm)
-    learner = config.learner
-    check_deepspeed_options(learner.deepspeed, config.device, learner.stage, learner.ranks)
+    check_learner_options(config, algorithm)
     return algorithm
+
+
+def check_learner_options(config: Config, algorithm: Algorithm) -> None:
+    """Raise ConfigError for options of DeepSpeed that the policy or the critic cannot have."""
+    learner, sections = config.learner, [("learner.ranks", config.learner)]
+    if "values" in algorithm.requirements.columns:
+        is_separate = config.critic.placement == "separate"
+        sections.append(("critic.ranks" if is_separate else "learner.ranks", config.critic.optimizer(learner)))
+    ranks = {key: section.ranks for key, section in sections if section.stage == 3}
+    stage = max(section.stage for _, section in sections)
+    check_deepspeed_options(learner.deepspeed, config.device, stage, ranks)
 
 
 def algorithm_of(config: Config) -> Algorithm:

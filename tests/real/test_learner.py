@@ -195,6 +195,15 @@ def test_parameters_and_optimizer_in_cpu_memory_change_no_digit_and_go_on_exactl
         assert is_same
 
 
+def test_groups_of_ranks_that_hold_copies_of_the_parameters_change_no_digit(model: Path, tmp_path: Path):
+    """`zero_hpz_partition_size` of ZeRO++."""
+    plain = spec(model, zero_stage=3)
+    grouped = spec(model, zero_stage=3, deepspeed={"zero_hpz_partition_size": 2})
+    for (kept, weights, _), (copied, same, _) in run("train", tmp_path, plain, grouped, ranks=2):
+        assert [report.digest for report in copied] == [report.digest for report in kept]
+        assert all(torch.equal(same[name], tensor) for name, tensor in weights.items())
+
+
 @pytest.mark.parametrize("zero", [0, 3])
 def test_one_micro_batch_is_on_the_device_while_the_next_is_packed(model: Path, tmp_path: Path, zero: int):
     [[(few, once), (many, at_once)]] = run(

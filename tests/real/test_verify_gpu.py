@@ -50,6 +50,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("step", "repetition", "nccl", "checkpointing", "memory"),
         *(pytest.param(name, marks=pytest.mark.long) for name in ("zero", "lora", "muon", "scorers_offload")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("parameters_offload", "sharded_reference")),
     ],
 )
 def test_a_check_of_the_learner_passes_where_both_sides_are_the_cpu(setting: Setting, name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from agentrl.config.keys import ABSENT
 from agentrl.config.passed import check_passed
 from agentrl.errors import ConfigError
 
@@ -49,10 +50,23 @@ OURS = {
     "decode_context_parallel_size",
 }
 """Options whose values the exchange of weights and tokens needs, and those of processes that agentrl places."""
+EXPERT_PARALLEL = (
+    "enable_expert_parallel",
+    "enable_ep_weight_filter",
+    "enable_eplb",
+    "eplb_config",
+    "enable_elastic_ep",
+    "elastic_ep_max_dp_size",
+    "expert_placement_strategy",
+    "all2all_backend",
+)
+"""Options of engines whose GPUs have whole experts of a mixture, each some of them."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an option that vLLM does not have, or that agentrl sets."""
+    """Raise ConfigError for an option that vLLM does not have, that agentrl sets, or that divides experts."""
+    if found := [name for name in EXPERT_PARALLEL if options.get(name)]:
+        raise ConfigError(f"engine.vllm sets {found[0]}, and {ABSENT['expert_parallel']}")
     if not options:
         return
     from vllm.engine.arg_utils import AsyncEngineArgs  # takes seconds

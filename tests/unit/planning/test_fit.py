@@ -187,10 +187,29 @@ def test_an_engine_may_be_split_over_the_gpus_of_the_largest_machine() -> None:
 def test_adapters_and_more_machines_are_proposed_only_where_no_setting_fits() -> None:
     [setting] = found_for("Qwen2.5-7B", gpus(1))
     assert setting.advice.startswith("nearest setting that fits: --")
-    adapters, machines = found_for("Qwen2.5-7B", gpus(1, 48))
+    adapters, _, machines = found_for("Qwen2.5-7B", gpus(1, 48))
     assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 ")
     assert machines.advice.startswith(f"on {machines.nodes} machines it fits with --")
     assert len(machines.plan.hardware.hosts) == machines.nodes
+
+
+def test_parameters_in_cpu_memory_are_proposed_where_nothing_milder_fits() -> None:
+    fixed = {"learner__ranks": 1, "engine__count": 1, "engine__placement": "colocate"}
+    found = {remedy.flags: remedy for remedy in found_for("Qwen2.5-7B", gpus(1, 48))}
+    [flags] = [flags for flags in found if "offload_param" in flags]
+    start = "--learner.zero_stage 3 --learner.offload true --learner.deepspeed.offload_param.device cpu"
+    assert flags.startswith(start)
+    assert found[flags].advice.startswith(
+        f"parameters and optimizer in CPU memory fit, and are sent in every pass: {start}"
+    )
+    assert len({change.key for change in found[flags].changes}) == len(found[flags].changes)
+    _, pairs = split(shlex.split(flags))
+    typed = {key.replace(".", "__"): value for key, value in pairs}
+    assert plan("Qwen2.5-7B", gpus(1, 48), **fixed | typed).fit is Fit.FITS
+    without = {key: value for key, value in typed.items() if "deepspeed" not in key}
+    assert plan("Qwen2.5-7B", gpus(1, 48), **fixed | without).fit is Fit.EXCEEDS
+    few = dataclasses.replace(gpus(1, 48), memory_gib=96.0)
+    assert not [each for each in found_for("Qwen2.5-7B", few) if "offload_param" in each.flags]
 
 
 def test_what_is_proposed_is_accepted_by_the_algorithm() -> None:
@@ -198,7 +217,7 @@ def test_what_is_proposed_is_accepted_by_the_algorithm() -> None:
     flags = {"algorithm__name": "ppo", "scorers__offload": "true", "rollout__prompts": 2}
     for found in found_for("Qwen2.5-32B", gpus(16), **flags):
         assert configured_algorithm(found.plan.config)
-    adapters, machines = found_for("Qwen2.5-7B", gpus(1, 40), algorithm__kl_coef=0.01)
+    adapters, _, machines = found_for("Qwen2.5-7B", gpus(1, 40), algorithm__kl_coef=0.01)
     assert configured_algorithm(adapters.plan.config)
     assert configured_algorithm(machines.plan.config)
     assert "scorers.offload" not in adapters.flags

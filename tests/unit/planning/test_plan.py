@@ -201,6 +201,24 @@ def test_at_stage_3_the_ranks_divide_frozen_models_that_neither_move_nor_wait() 
     assert frozen(learner__zero_stage=3, algorithm__reference_every=2) > whole
 
 
+def test_parameters_of_every_model_of_a_rank_are_in_cpu_memory_and_on_cpus_nothing_changes() -> None:
+    flags = {"algo": "ppo", "algorithm__kl_coef": 0.1, "learner__ranks": 4, "learner__zero_stage": 3}
+    moved = {"learner__deepspeed__offload_param__device": "cpu"}
+    here, away = (plan("Qwen2.5-7B", gpus(8), **APART, **flags, **more) for more in ({}, moved))
+    kept, left = (need(each, "learner", Phase.UPDATE) for each in (here, away))
+    assert {"parameters", "frozen models"} & {*items(left)} == set()
+    assert items(kept)["critic"] - items(left)["critic"] == 4 * -(-reward_shape("Qwen2.5-7B").parameters // 4)
+    assert need(away, "learner", Phase.START).nbytes < need(here, "learner", Phase.START).nbytes / 2
+    host = items(need(away, "CPU memory", Phase.UPDATE))
+    assert host["offloaded parameters"] == 4 * 2 * 8 * GIB, "of policy and critic, rounded up"
+    assert host["offloaded frozen models"] == 4 * items(kept)["frozen models"]
+    assert host["pinned by loading"] == 4 * items(kept)["parameters"], "of one model after the other"
+    separate = plan("Qwen2.5-7B", gpus(12), **APART, **flags, **moved, critic__placement="separate")
+    assert items(need(separate, "CPU memory", Phase.UPDATE))["critic's offloaded parameters"] == 4 * 8 * GIB
+    laptops = (plan("Qwen2.5-0.5B", LAPTOP, learner__zero_stage=3, **more).needs for more in ({}, moved))
+    assert len({*map(tuple, laptops)}) == 1
+
+
 @pytest.mark.parametrize(("placement", "device"), [("separate", "scorers"), ("colocate", "learner")])
 def test_a_teacher_scores_with_a_head_of_its_own(placement: str, device: str) -> None:
     flags = {"algo": "distillation", "algorithm__teacher": "Qwen2.5-7B", "scorers__placement": placement}

@@ -5,12 +5,28 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from verification.combinations import FEATURES, page, pairs, refusal, runs
+from agentrl.config import keys
+from verification.combinations import ABSENT, FEATURES, page, pairs, refusal, runs
 
 
 def test_the_page_is_what_the_code_says() -> None:
     shown = Path("docs/combinations.md").read_text()
     assert shown == page(), "python -m verification.combinations > docs/combinations.md"
+
+
+def test_what_agentrl_does_not_have_is_on_the_page_with_what_a_run_says_of_it() -> None:
+    _, _, section = Path("docs/combinations.md").read_text().partition("## What agentrl does not have")
+    rows = [row.strip("| ").split(" | ") for row in section.partition("## ")[0].splitlines() if row.startswith("| ")]
+    assert [row[0] for row in rows[1:]] == [*ABSENT]
+    assert all(len(row) == 3 for row in rows)
+    said = [next(why for why in keys.ABSENT.values() if why in row[2]) for row in rows[1:]]
+    assert {*said} == {*keys.ABSENT.values()}
+
+
+def test_quantized_communication_needs_a_gpu() -> None:
+    assert "zero_quantized_weights, whose kernels need a GPU" in (refusal("cpu", "ZeRO++") or "")
+    assert refusal("gpu", "ZeRO++") is None
+    assert "ZeRO++" not in {name for run in runs() for name in run}
 
 
 def test_every_pair_that_cpus_accept_is_in_a_run() -> None:
