@@ -23,6 +23,9 @@ Flags = dict[str, str]
 
 KL = {"algorithm.kl_coef": "0.1"}
 LORA = {"lora.rank": "4"}
+REWARD_MODEL = "REWARD_MODEL"
+"""Stands for the folder of a reward model, which a run makes."""
+SERVED = f'[{{name = "good", model = "{REWARD_MODEL}"}}]'
 FEATURES: dict[str, Flags] = {
     "critic": {"algo": "ppo", "critic.placement": "colocate"},
     "separate critic": {"algo": "ppo", "critic.placement": "separate"},
@@ -56,6 +59,8 @@ FEATURES: dict[str, Flags] = {
         "learner.deepspeed.zero_quantized_weights": "true",
         "learner.deepspeed.zero_quantized_gradients": "true",
     },
+    "reward model": {"reward.models": SERVED, "reward.placement": "separate"},
+    "reward model beside the learner": {"reward.models": SERVED, "reward.placement": "colocate"},
     "2 engines": {"engine.count": "2"},
     "engine tensor parallelism": {"engine.tensor_parallel": "2"},
     "pipeline parallelism": {"engine.pipeline_parallel": "2"},
@@ -91,7 +96,8 @@ CPU = Machine(
 )
 GPUS = replace(CPU, gpus=(Gpu("H100", 79.6),) * 8, packages=PACKAGES | {"vllm": "0", "bitsandbytes": "0"})
 HOSTS = together([replace(CPU, name=name) for name in ("learner-1", "learner-2", "engine")])
-MACHINES = {"cpu": CPU, "hosts": HOSTS, "gpu": GPUS}
+GPU_HOSTS = together([replace(GPUS, name=name) for name in ("one", "two")])
+MACHINES = {"cpu": CPU, "hosts": HOSTS, "gpu": GPUS, "gpu hosts": GPU_HOSTS}
 SHAPE = {"env": "guess", "prompts": "2", "group-size": "4", "max-tokens": "8", "model.max_context": "512"}
 
 
@@ -179,7 +185,8 @@ with the code.
 
 Several machines accept the same pairs as one machine does, and refuse the others for the same reasons.
 `tests/cluster/test_combinations.py` trains the same runs over hosts made of namespaces, with the ranks of the learner
-on two of them and the engines on a third: the first run in `make test`, all of them in `make test ARGS=--long`.
+on two of them and the engines on a third: the first run in `make test`, all of them in `make test ARGS=--long`. What
+several machines with GPUs accept is not yet verified on them.
 """
 
 

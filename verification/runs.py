@@ -17,6 +17,7 @@ from agentrl.metrics.trackers import read_evaluations
 from agentrl.records.folder import RunFolder
 from tests.tiny import tiny_reward_model
 from verification.check import BoundError, Setting, within
+from verification.combinations import REWARD_MODEL, SERVED
 from verification.models import small
 
 STEPS, PROMPTS, GROUP_SIZE = 2, 2, 4
@@ -95,7 +96,7 @@ def roles(setting: Setting) -> str:
 
 def rewards(setting: Setting, *flags: str) -> str:
     """Train two steps with a reward model on the GPU that engine and learner have in turns."""
-    models = f'[{{name = "good", model = "{tiny_reward_model(setting.folder / "rewards")}"}}]'
+    models = SERVED.replace(REWARD_MODEL, str(tiny_reward_model(setting.folder / "rewards")))
     placement = flags or ("--engine.placement", "colocate")
     return _trained(setting, "--reward.models", models, "--reward.placement", "colocate", *placement)
 
@@ -120,6 +121,9 @@ def on_cpus(setting: Setting, *flags: str) -> str:
 
 def combined(setting: Setting, flags: Mapping[str, str]) -> str:
     """Train two steps on CPUs with these flags too."""
+    if REWARD_MODEL in flags.get("reward.models", ""):
+        folder = str(tiny_reward_model(setting.folder / "rewards"))
+        flags = {**flags, "reward.models": flags["reward.models"].replace(REWARD_MODEL, folder)}
     return on_cpus(setting, *(word for key, value in flags.items() for word in (f"--{key}", value)))
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
 EACH_TIME = 2
-"""How many runs there are without `--long`: the first ones, which have 82 of the 151 pairs."""
+"""How many runs there are without `--long`: the first ones, which have 104 of the 205 pairs."""
 NUMBERS = [pytest.param(n, marks=[pytest.mark.long] * (n > EACH_TIME)) for n in range(1, len(runs()) + 1)]
 
 

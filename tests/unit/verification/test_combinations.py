@@ -38,7 +38,8 @@ def test_every_pair_that_cpus_accept_is_in_a_run() -> None:
 def test_several_machines_accept_and_refuse_what_one_does() -> None:
     every = [*FEATURES, *itertools.combinations(FEATURES, 2)]
     names = [(each,) if isinstance(each, str) else each for each in every]
-    assert [refusal("hosts", *each) for each in names] == [refusal("cpu", *each) for each in names]
+    for several, one in (("hosts", "cpu"), ("gpu hosts", "gpu")):
+        assert [refusal(several, *each) for each in names] == [refusal(one, *each) for each in names]
 
 
 def test_a_feature_excludes_another_or_is_refused_with_the_reason() -> None:
