@@ -19,7 +19,7 @@ from agentrl.engine.vllm.engine import VllmEngine
 from agentrl.engine.vllm.settings import VllmSpec
 from agentrl.learner.batch import build_trees
 from agentrl.learner.lora import adapter_state, add_adapters, write_adapter
-from agentrl.learner.micro_batch import pack
+from agentrl.learner.micro_batch import by_member, pack
 from agentrl.learner.model import PackedModel, load_model
 from agentrl.types import Completion, Prompt, SampleId, Sampling, Version, WeightManifest
 from agentrl.weights.canary import LogprobCanary
@@ -239,7 +239,7 @@ def logprobs(model: PackedModel, rows: Sequence[Sequence[int]]) -> list[list[flo
     device = model.head_weight.device
     micro_batch = pack(batch, build_trees(batch, range(len(batch)))).to(device, model.compute)
     with torch.no_grad():
-        found = dict(micro_batch.by_member(model(micro_batch)))
+        found = dict(by_member(micro_batch.members, model(micro_batch)))
     return [found[number].tolist() for number in range(len(rows))]
 
 

@@ -84,10 +84,11 @@ class MicroBatch:
         """Return a loss of values of this rank's actions, from one of the values of all actions."""
         return loss if self.share is None else lambda *values: loss(*map(self.join, values))
 
-    def by_member(self, values_A: Tensor) -> list[tuple[int, Tensor]]:
-        """Split values of the actions by sequence: (index in the batch, its values)."""
-        indices, lengths = zip(*self.members, strict=True)
-        return list(zip(indices, torch.split(values_A, list(lengths)), strict=True))
+
+def by_member(members: Sequence[tuple[int, int]], values_A: Tensor) -> list[tuple[int, Tensor]]:
+    """Split values of the actions of a micro-batch with these `members`: (index in the batch, its values)."""
+    indices, lengths = zip(*members, strict=True)
+    return list(zip(indices, torch.split(values_A, list(lengths)), strict=True))
 
 
 def attention_of(spans: Sequence[Span], positions_N: Tensor, device_type: str, dtype: torch.dtype) -> Attention:

@@ -21,7 +21,7 @@ from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout
 from agentrl.learner.policy import Policy, load_policy
 from agentrl.learner.rank import LearnerRank
-from agentrl.learner.scorers import Compute, Scorers
+from agentrl.learner.scorers import Compute, Scorers, score
 from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 from agentrl.learner.training_state import TrainingState
@@ -144,12 +144,9 @@ class PolicyLearner(LearnerRank):
     def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Logprobs of ids[1:] for each sequence, in the compute type of training; every rank computes all of them."""
         batch = [plain_sequence(SampleId(number, 0), row) for number, row in enumerate(ids)]
-        out: list[list[float]] = [[] for _ in ids]
         with self._activity("logprobs"):
-            for micro_batch in Layout.of(self.spec, 0, 1).part(batch, range(len(batch))):
-                for index, values in micro_batch.by_member(self._model.output(micro_batch)):
-                    out[index] = values.tolist()
-        return out
+            rows = score(Layout.of(self.spec, 0, 1).part(batch, range(len(batch))), {"old": self._model.output})["old"]
+        return [rows[number].tolist() for number in range(len(ids))]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every tensor under its checkpoint name, in the compute type; all ranks iterate together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -13,10 +14,10 @@ from torch import Tensor
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.learner.determinism import repeat_exactly
-from agentrl.learner.micro_batch import MicroBatch
+from agentrl.learner.micro_batch import MicroBatch, by_member
 from agentrl.learner.model import PackedModel, freeze, load_model
 from agentrl.learner.offload import lent, to_host
-from agentrl.learner.part import Layout, Part
+from agentrl.learner.part import Layout
 from agentrl.learner.sharding import Sharding
 from agentrl.learner.spec import LearnerSpec
 
@@ -75,15 +76,25 @@ def _logprobs(model: PackedModel, micro_batch: MicroBatch) -> Tensor:
         return logprobs
 
 
-def score(part: Part, computes: Mapping[Column, Compute]) -> dict[Column, dict[int, Array]]:
-    """Compute columns for a rank's share of a batch: {column: {index in the batch: values [A]}}."""
-    out: dict[Column, dict[int, Array]] = {column: {} for column in computes}
-    for micro_batch in part:
-        for column, compute in computes.items():
-            values = compute(micro_batch).float().cpu()
-            if not micro_batch.is_dummy:
-                out[column] |= {index: row.double().numpy() for index, row in micro_batch.by_member(values)}
-    return out
+def score(packs: Iterable[MicroBatch], computes: Mapping[Column, Compute]) -> dict[Column, dict[int, Array]]:
+    """Compute columns for the micro-batches of one batch: {column: {index in the batch: values [A]}}.
+
+    The columns of all micro-batches stay on the device, one float32 for each action, until the last is launched: the
+    host would wait for each of them before it packs the next. Nothing else of a micro-batch stays.
+    """
+    made: list[tuple[tuple[tuple[int, int], ...], dict[Column, Tensor]]] = []
+    for micro_batch in packs:
+        values = {column: compute(micro_batch).float() for column, compute in computes.items()}
+        if not micro_batch.is_dummy:
+            made.append((micro_batch.members, values))
+    return {
+        column: {
+            index: row.double().numpy()
+            for members, values in made
+            for index, row in by_member(members, values[column].cpu())
+        }
+        for column in computes
+    }
 
 
 class SeparateScorers:
@@ -102,5 +113,5 @@ class SeparateScorers:
     def score(self, batch: list[TrainSequence], columns: Sequence[Column]) -> dict[Column, dict[int, Array]]:
         """Compute columns for the whole batch: {column: {index in the batch: values [A]}}."""
         computes = {column: self._scorers.compute_of(column) for column in columns}
-        shares = [score(layout.part(batch, range(len(batch))), computes) for layout in self._layouts]
-        return {column: {n: row for share in shares for n, row in share[column].items()} for column in columns}
+        parts = (layout.part(batch, range(len(batch))) for layout in self._layouts)
+        return score(chain.from_iterable(parts), computes)

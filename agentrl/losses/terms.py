@@ -99,7 +99,7 @@ class Terms:
 
     def by_sequence(self, values: Tensor, how: Literal["mean", "sum"] = "mean") -> Tensor:
         """Return the mean or the sum [A] of each token's sequence over its tokens with a weight; keeps gradients."""
-        count = int(self.sequence.max()) + 1 if len(self.sequence) else 0
+        count = len(self.sequence)  # there are no more sequences; the host would wait for a GPU that says how many
         counted = (self.weights != 0).to(values.dtype)
         totals = values.new_zeros(count).index_add(0, self.sequence, values * counted)
         if how == "mean":

@@ -30,6 +30,7 @@ from agentrl.learner.value_model import load_value_model
 from agentrl.types import Group, SampleId, Segment, Signal, StepReport, StopReason, TokenSequence, Trajectory
 from agentrl.weights.digest import tensor_digest
 from agentrl.weights.staging import StagedBucket
+from tests.real import asynchronous
 from tests.real.rank_processes import work
 from tests.unit.learner.synthetic import batch, with_advantages, with_values
 
@@ -73,6 +74,17 @@ def train(job: Job, rank: int) -> list[tuple[list[StepReport], dict[str, torch.T
     for learner in learners(job, rank):
         reports = [learner.step(scored(learner, batch(3, 4, seed))) for seed in range(3)]
         out.append((reports, whole(learner), learner.logprobs([[1, 2, 3, 4], [5, 6, 7]])))
+    return out
+
+
+def beside(job: Job, rank: int) -> list[tuple[list[str], list[str]]]:
+    """What `train` does, on a device that works beside the host: digests, and DeepSpeed's calls."""
+    asynchronous.install()
+    out = []
+    for spec in job.specs:
+        asynchronous.CALLS.clear()
+        [(reports, *_)] = train(replace(job, specs=(spec,)), rank)
+        out.append(([report.digest for report in reports], list(asynchronous.CALLS)))
     return out
 
 
@@ -413,8 +425,8 @@ def gathering(job: Job, rank: int) -> list[tuple[Counter[str], list[int], int]]:
     return out
 
 
-def packs(job: Job, rank: int) -> list[tuple[int, int]]:
-    """The number of packs of a batch, and how many of them existed at once, for each learner."""
+def packs(job: Job, rank: int) -> list[list[tuple[int, int]]]:
+    """The number of packs of a batch, and how many of them existed at once, for each learner in each of its tasks."""
     alive, counts, kind = list[Any](), list[int](), cast(Any, MicroBatch)
     to = kind.to
 
@@ -427,9 +439,18 @@ def packs(job: Job, rank: int) -> list[tuple[int, int]]:
     kind.to = counted
     out = []
     for learner in learners(job, rank):
-        counts.clear()
-        learner.step(batch(4, 4))
-        out.append((len(counts), max(counts)))
+        rows = scored(learner, batch(4, 4))
+        tasks: list[Callable[[], Any]] = [
+            partial(learner.step, rows),
+            partial(learner.score, rows, ["old", "reference"]),
+            partial(learner.logprobs, [row.ids.tolist() for row in rows]),
+        ]
+        found = []
+        for task in tasks:
+            counts.clear()
+            task()
+            found.append((len(counts), max(counts)))
+        out.append(found)
     return out
 
 
@@ -507,6 +528,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
     f.__name__: f
     for f in (
         train,
+        beside,
         sharded,
         sharded_scorers,
         returned,

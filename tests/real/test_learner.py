@@ -206,12 +206,12 @@ def test_groups_of_ranks_that_hold_copies_of_the_parameters_change_no_digit(mode
 
 @pytest.mark.parametrize("zero", [0, 3])
 def test_one_micro_batch_is_on_the_device_while_the_next_is_packed(model: Path, tmp_path: Path, zero: int):
-    [[(few, once), (many, at_once)]] = run(
-        "packs", tmp_path, spec(model, zero_stage=zero, micro_batch_tokens=4096), spec(model, zero_stage=zero)
-    )
-    assert (few, once) == (1, 1)
-    assert many > 4
-    assert at_once == 2
+    """In updates, in scores, and where logprobs are computed."""
+    kinds = [spec(model, AlgorithmSection(kl_coef=0.1), zero_stage=zero, micro_batch_tokens=n) for n in (4096, 64)]
+    [[whole, divided]] = run("packs", tmp_path, *kinds)
+    assert whole == [(1, 1)] * 3
+    assert min(many for many, _ in divided) > 4
+    assert [at_once for _, at_once in divided] == [2] * 3
 
 
 @pytest.mark.parametrize("zero", range(4))
@@ -222,6 +222,19 @@ def test_optimizer_state_that_waits_in_cpu_memory_changes_no_digit(model: Path, 
     ):
         assert [report.digest for report in offloaded] == [report.digest for report in kept]
         assert all(torch.equal(moved[name], tensor) for name, tensor in weights.items())
+
+
+def test_the_way_that_deepspeed_takes_on_gpus_takes_the_same_steps(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    """With the calls that order streams, though nothing works beside the host here; optimizer state is offloaded."""
+    kinds = [replace(spec(model, zero_stage=zero), yields_gpus=True) for zero in (1, 2, 3)]
+    plain = run("train", tmp_path_factory.mktemp("plain"), *kinds, ranks=2)
+    beside = run("beside", tmp_path_factory.mktemp("beside"), *kinds, ranks=2)
+    for learners, others in zip(plain, beside, strict=True):
+        assert [digests for digests, _ in others] == [[one.digest for one in reports] for reports, *_ in learners]
+        assert all("stream" in calls for _, calls in others)
+        assert {"wait_stream", "record_stream", "record"} <= set(others[-1][1])
 
 
 def test_a_learner_leaves_cached_gpu_memory_to_engines_after_everything_that_it_does(model: Path, tmp_path: Path):

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agentrl.learner.attention.spans import Span
+from agentrl.learner.memory import copied
 from agentrl.learner.products import bfloat16_products
 
 TILE = 256
@@ -248,7 +249,7 @@ def _pieces(span: Span, device: torch.device) -> Iterator[Tile]:
 
 
 def _own_bias(seen_QQ: Tensor, device: torch.device) -> Tensor:
-    return torch.zeros(seen_QQ.shape, device=device).masked_fill_(~seen_QQ.tril().to(device), -math.inf)
+    return torch.zeros(seen_QQ.shape, device=device).masked_fill_(~copied(seen_QQ.tril(), device), -math.inf)
 
 
 def _runs(*ends: tuple[int, int]) -> tuple[slice, ...]:

@@ -15,8 +15,11 @@ from agentrl.cluster.ray import nodes
 from agentrl.cluster.ray.nodes import Node, cluster_machine
 from agentrl.config import models
 from agentrl.config.machine import Machine
+from agentrl.config.schema import Config
 from agentrl.errors import ConfigError, RunError
+from agentrl.training import launch
 from tests.unit.planning.published import folder_of, gpus
+from tests.unit.records.synthetic import synthetic_run
 
 HOST = gpus(8)
 
@@ -97,3 +100,23 @@ def test_a_head_with_the_packages_for_cpus_is_refused_by_name(
     assert main(["plan", str(model)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "the machines of the cluster differ: torch 2.13.0+cpu on head and 2.13.0 on node-0. Install the same" in said
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "resume", "replay"])
+def test_a_command_is_for_the_machines_of_its_cluster_and_not_for_the_one_where_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, command: str
+) -> None:
+    found: list[Machine] = []
+
+    def fitted(_config: Config, machine: Machine, **_: bool) -> Config:
+        found.append(machine)
+        raise ConfigError("that is all")
+
+    for name in ("fitted_run", "resolve_run"):
+        monkeypatch.setattr(launch, name, fitted)
+    cluster(monkeypatch, [replace(HOST, name=f"node-{number}") for number in range(4)])
+    run = synthetic_run(tmp_path / "run", steps=2).path
+    words = {"train": ["--env", "guess", "--model", str(model)], "eval": ["--env", "guess", "--model", str(model)]}
+    assert main([command, *words.get(command, [str(run)])]) == 2
+    assert "that is all" in capsys.readouterr().err
+    assert [len(machine.gpus) for machine in found] == [32]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from agentrl.learner.attention import tiles
 from agentrl.learner.attention.gathered import Gathered
@@ -187,3 +190,55 @@ def test_memory_grows_with_the_tokens_and_not_with_their_square() -> None:
     """A sequence of 32,768 tokens has biases of 32 MiB, where a dense one would have 4 GiB."""
     made = Tiles([Span(0, 32768, 0, 0)], torch.arange(32768))
     assert sum(tile.own_QQ.nbytes for tile in made.tiles) <= 32 << 20
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that PyTorch's allocator for CPUs has handed out at once, within its kernels too."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    assert recorded.profiler is not None
+    events = recorded.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    return max(accumulate(nbytes for _, nbytes in changes))
+
+
+def growth(work: Callable[[int], Callable[[], object]], tokens: int) -> float:
+    """The peak of so many tokens, divided by that of a quarter of them; inputs are not counted."""
+    return peak_bytes(work(tokens)) / peak_bytes(work(tokens // 4))
+
+
+@pytest.mark.parametrize("branches", [0, 16], ids=["a sequence", "a tree"])
+def test_the_peak_of_a_forward_and_a_backward_pass_grows_with_the_tokens(branches: int) -> None:
+    def attended(tokens: int) -> Callable[[], object]:
+        start = tokens // 2 if branches else tokens
+        starts = torch.arange(start, tokens, (tokens - start) // branches).tolist() if branches else []
+        spans = [Span(0, start, 0, 0), *(Span(one, one + start // branches, 0, start) for one in starts)]
+        positions = torch.cat([torch.arange(span.stop - span.start) + span.prefix_stop for span in spans])
+        attention, inputs = Tiles(spans, positions), states(tokens)
+        return lambda: outcome(attention, inputs)
+
+    assert growth(attended, 8192) <= 4
+
+
+def test_the_peak_of_dense_attention_grows_with_the_square_of_the_tokens() -> None:
+    """So the measure above tells one from the other."""
+
+    def attended(tokens: int) -> Callable[[], object]:
+        mask, inputs = torch.ones(tokens, tokens, dtype=torch.bool).tril(), states(tokens)
+        return lambda: dense(mask, inputs)
+
+    assert growth(attended, 2048) > 12
+
+
+def test_biases_come_to_a_gpu_as_the_rest_of_a_micro_batch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host does not wait for them."""
+    made: list[torch.Size] = []
+
+    def copied(tensor: Tensor, device: torch.device) -> Tensor:
+        made.append(tensor.shape)
+        return tensor.to(device)
+
+    monkeypatch.setattr(tiles, "copied", copied)
+    attention = Tiles([Span(0, 300, 0, 0), Span(300, 310, 300, 300)], torch.arange(310, device="meta"))
+    assert made == [tile.own_QQ.shape for tile in attention.tiles]
+    assert len(made) == 3

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import pytest
 import torch
 
 from agentrl.algorithms.sample import Column
 from agentrl.config.schema import AlgorithmSection, LearnerSection
-from agentrl.learner import reference
+from agentrl.learner import part, reference
+from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.offload import lent, to_host
 from agentrl.learner.part import Layout
 from agentrl.learner.scorers import Scorers, SeparateScorers, score
@@ -33,10 +37,10 @@ def columns(spec: LearnerSpec, scorers: Scorers) -> dict[Column, dict[int, list[
     """What the two ranks compute with their models."""
     out: dict[Column, dict[int, list[float]]] = {column: {} for column in COLUMNS}
     for rank in range(2):
-        part = Layout.of(spec, rank, 2).part(batch(), range(12))
+        share = Layout.of(spec, rank, 2).part(batch(), range(12))
         with scorers.on_device():
             computes = {column: scorers.compute_of(column) for column in COLUMNS}
-            for column, rows in score(part, computes).items():
+            for column, rows in score(share, computes).items():
                 out[column] |= {index: row.tolist() for index, row in rows.items()}
     return out
 
@@ -90,3 +94,64 @@ def test_separate_scorers_compute_what_all_ranks_do_to_the_bit(spec: LearnerSpec
     assert sorted(shared["teacher"]) == list(range(12))
     assert shared["teacher"] != shared["reference"]
     assert alone == by_ranks
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A column on a device that is still computing it: who copies it waits."""
+
+    values: torch.Tensor
+    number: int
+    events: list[str]
+
+    def float(self) -> Launched:
+        return self
+
+    def cpu(self) -> torch.Tensor:
+        self.events.append(f"read {self.number}")
+        return self.values
+
+
+def recorded(make: Callable[..., MicroBatch], events: list[str], *args: Any) -> MicroBatch:
+    events.append(f"pack {events.count('launch')}")
+    return make(*args)
+
+
+@pytest.mark.parametrize("is_separate", [False, True])
+def test_the_next_micro_batch_is_packed_before_the_host_waits_for_one(
+    spec: LearnerSpec, monkeypatch: pytest.MonkeyPatch, is_separate: bool
+) -> None:
+    """Those of the next rank too, where one process scores for all of them."""
+    events: list[str] = []
+    for name in ("pack", "dummy_micro_batch"):
+        monkeypatch.setattr(part, name, partial(recorded, getattr(part, name), events))
+
+    def compute(micro_batch: MicroBatch) -> torch.Tensor:
+        launched = Launched(torch.zeros(len(micro_batch.targets_A)), events.count("launch"), events)
+        events.append("launch")
+        return cast(torch.Tensor, launched)
+
+    if is_separate:
+        separate = SeparateScorers(spec)
+        monkeypatch.setattr(separate._scorers, "compute_of", lambda _: compute)
+        rows = separate.score(batch(), ["teacher"])["teacher"]
+    else:
+        rows = score(Layout.of(spec, 0, 1).part(batch(), range(12)), {"teacher": compute})["teacher"]
+    assert sorted(rows) == list(range(12))
+    count = events.count("launch")
+    assert count > 3
+    for number in range(count - 1):
+        assert events.index(f"pack {number + 1}") < events.index(f"read {number}")
+
+
+def test_a_column_keeps_no_more_memory_than_its_values_until_it_is_read(spec: LearnerSpec) -> None:
+    scorers, sizes = Scorers(spec, COLUMNS), list[tuple[int, int]]()
+
+    def compute(micro_batch: MicroBatch) -> torch.Tensor:
+        values = scorers.compute_of("teacher")(micro_batch).float()
+        sizes.append((values.untyped_storage().nbytes(), 4 * len(micro_batch.targets_A)))
+        return values
+
+    score(Layout.of(spec, 0, 1).part(batch(), range(12)), {"teacher": compute})
+    assert len(sizes) > 3
+    assert [held for held, _ in sizes] == [of_values for _, of_values in sizes]

@@ -17,7 +17,7 @@ from agentrl.algorithms.sample import Array, Column, Sample, TrainSequence, atta
 from agentrl.config.schema import CriticSection
 from agentrl.learner.critic import MicroBatchValueLoss
 from agentrl.learner.loss import MicroBatchLoss
-from agentrl.learner.micro_batch import MicroBatch
+from agentrl.learner.micro_batch import MicroBatch, by_member
 from agentrl.learner.model import PackedModel
 from agentrl.learner.part import Layout, Part
 from agentrl.losses.terms import Meter, means
@@ -109,7 +109,7 @@ class Practice:
         for micro_batch in LAYOUT.part(batch, range(len(batch))):
             with torch.no_grad():
                 values = self._scorer(column)(micro_batch)
-            rows |= {index: row.double().numpy() for index, row in micro_batch.by_member(values)}
+            rows |= {index: row.double().numpy() for index, row in by_member(micro_batch.members, values)}
         return [rows[index] for index in range(len(batch))]
 
     def _scorer(self, column: Column) -> PackedModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, get_args
@@ -136,3 +137,20 @@ def test_padding_and_the_order_of_sequences_change_nothing(keys: dict[str, Any],
     kept = padded.logprobs.grad.view(len(rows), 9).flip(0)
     expected = torch.cat([row[:length] for row, length in zip(kept, lengths, strict=True)])
     torch.testing.assert_close(plain.logprobs.grad, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("correction", get_args(Correction))
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_the_host_asks_a_device_for_no_number(loss: str, correction: str) -> None:
+    """It would wait for the device in every micro-batch. Tensors without data have no number to give."""
+    terms = seen(random_rows(0)).terms
+    columns = {"reference": terms.column("reference").to("meta")}
+    given = {field.name: getattr(terms, field.name) for field in dataclasses.fields(terms)}
+    moved = {name: value.to("meta") for name, value in given.items() if isinstance(value, torch.Tensor)}
+    here = Terms(**given | moved | {"columns": columns})
+    keys = {"loss": loss, "correction": correction, "kl_coef": 0.1, "entropy_coef": 0.1, "entropy_clip": 1.0}
+    config = AlgorithmConfig.model_validate(keys)
+    value = objective(here, config, lambda terms: LOSSES[config.loss](terms, config))
+    assert (value.device.type, value.shape) == ("meta", terms.logprobs.shape)
+    with pytest.raises(RuntimeError, match="meta"):
+        int(here.sequence.max())

@@ -1,0 +1,63 @@
+"""An accelerator for DeepSpeed that computes on the CPU and says that it works beside the host, as a GPU does.
+
+DeepSpeed then takes the way it takes on GPUs: streams that wait for another, events, memory that streams keep. What has
+been launched is done at once, so that only the calls are tested, and no order of work on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from deepspeed.accelerator import set_accelerator
+from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+CALLS: list[str] = []
+
+
+class Stream:
+    """A stream or an event, whose work is always done."""
+
+    def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_args, **_options: CALLS.append(name)
+
+    def query(self) -> bool:
+        return True
+
+
+class Asynchronous(CPU_Accelerator):  # type: ignore[misc]
+    """What DeepSpeed asks of a GPU, on the CPU."""
+
+    Stream = Event = Stream
+
+    def is_synchronized_device(self) -> bool:
+        return False
+
+    def is_available(self) -> bool:
+        return True
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        CALLS.append("synchronize")
+
+    def current_stream(self, device_index: int | None = None) -> Stream:
+        return Stream()
+
+    default_stream = current_stream
+
+    @contextmanager
+    def stream(self, _stream: Stream) -> Iterator[None]:
+        CALLS.append("stream")
+        yield
+
+
+def install() -> None:
+    """Let DeepSpeed use it in this process."""
+    set_accelerator(Asynchronous())
+    tensor: Any = torch.Tensor
+    tensor.record_stream = lambda _tensor, _stream: CALLS.append("record_stream")
