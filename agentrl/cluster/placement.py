@@ -108,7 +108,7 @@ class Placement:
             return replace(self.rank(self.rank_beside(index)), gpus=0.0)
         if not self._has_gpus:
             return Place(nodes=self.config.reward.nodes)
-        return Place(self._index("reward", index // self.config.reward.on_gpu), self.config.reward.gpus)
+        return Place(self._index("reward", index // self.config.reward.on_gpu), self.config.reward.each)
 
     def rank_beside(self, reward_model: int) -> int:
         """Return the learner rank whose GPU a served reward model shares."""

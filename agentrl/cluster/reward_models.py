@@ -140,7 +140,7 @@ class RewardModels:
 
     def _spawned(self, keys: RewardModelKeys) -> ActorHandle:
         config = self._config
-        visible = {} if config.reward.gpus or config.reward.is_shared else {"CUDA_VISIBLE_DEVICES": ""}
+        visible = {} if config.device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
         spec = ActorSpec(
             f"reward model {keys.name}",
             make_served_model,

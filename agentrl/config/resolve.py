@@ -8,7 +8,7 @@ from agentrl.config.arrangement import arranged
 from agentrl.config.embedded import EMBEDDED
 from agentrl.config.machine import Machine
 from agentrl.config.models import HUB_DEFAULT
-from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, RewardSection, Section
+from agentrl.config.schema import MICRO_BATCH_TOKENS, SHARES, Config, EngineSection, LoraSection, Section
 from agentrl.config.validate import counted, transfer_of, validate
 
 S = TypeVar("S", bound=Section)
@@ -29,7 +29,8 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     model, rollout, weights = config.model, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
-    reward = _reward(config.reward, device, learns=learns)
+    has_ranks = learns or not config.reward.is_shared
+    reward = config.reward if has_ranks else _with(config.reward, placement="separate")
     gpus = len(machine.gpus) if device == "cuda" else 0
     config = arranged(config.model_copy(update={"reward": reward}), machine if gpus else None, learns=learns)
     learner, engine = config.learner, _engine(config, machine, device)
@@ -63,13 +64,6 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     resolved = config.model_copy(update=update)
     validate(resolved, machine)
     return resolved
-
-
-def _reward(reward: RewardSection, device: str, *, learns: bool) -> RewardSection:
-    """Return the section with the GPUs of each served model; an evaluation has no ranks that could share theirs."""
-    reward = reward if learns or not reward.is_shared else _with(reward, placement="separate")
-    has_own = device == "cuda" and bool(reward.served) and not reward.is_shared
-    return _with(reward, gpus=reward.gpus or float(has_own))
 
 
 def _lora(config: Config, device: str) -> LoraSection:
@@ -129,8 +123,10 @@ def explain(config: Config, machine: Machine) -> str:
         scorers.append(f"The critic has {counted(ranks, 'process', 'processes')} of its own, and learns meanwhile.")
     scorers += [f"A vLLM process of its own serves {name} for roles and judges." for name in config.role_models]
     names = ", ".join(keys.name for keys in config.reward.models)
-    where = ", on the GPUs of the learner" * (config.reward.is_shared and config.device == "cuda")
-    rewards = [f"Reward models score every finished episode{where}: {names}."] if names else []
+    rewards = [f"Reward models score every finished episode: {names}."] if names else []
+    if config.reward.is_shared and config.device == "cuda":
+        served = ", ".join(keys.name for keys in config.reward.served)
+        rewards.append(f"On the GPUs of the learner: {served}.")
     every = f", and after every {counted(config.eval.every, 'step')}" if config.eval.every else ""
     evaluated = f"Before and after the run{every}, up to {counted(config.eval.tasks, 'held-out task')} x "
     evaluated += f"{counted(config.eval.samples, 'episode')} are an evaluation (eval.tasks, eval.samples)."

@@ -448,15 +448,20 @@ class RewardSection(Section):
         return self.placement == "colocate" and bool(self.served)
 
     @property
+    def each(self) -> float:
+        """The GPUs of each served model that has its own."""
+        return self.gpus or 1.0
+
+    @property
     def on_gpu(self) -> int:
         """How many served models share a GPU that is their own."""
-        return max(1, math.floor(1 / self.gpus + 1e-9)) if self.gpus else 1
+        return max(1, math.floor(1 / self.each + 1e-9))
 
     @property
     def groups(self) -> list[float]:
         """The GPUs of each served model, or of those that share one; none if the learner's ranks share theirs."""
         own = 0 if self.is_shared else len(self.served)
-        return [max(1.0, self.gpus)] * -(-own // self.on_gpu)
+        return [max(1.0, self.each)] * -(-own // self.on_gpu)
 
     @property
     def judges(self) -> tuple[RewardModelKeys, ...]:

@@ -109,6 +109,8 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         could_share = config.rollout.max_staleness and not (engine.nodes or learner.nodes)
         advice = ", or let them share GPUs: rollout.max_staleness 0 with engine.placement colocate"
         share = advice if could_share and shared <= len(machine.gpus) else ""
+        beside = needed - math.ceil(sum(config.reward.groups)) <= len(machine.gpus) and learner.ranks
+        share += ", or set reward.placement colocate" if config.reward.groups and beside else ""
         yield f"{takers} take {needed} GPUs; {visible} visible: lower one of them{share}"
     elif unequal := [*_unequal(config)]:
         yield from unequal
@@ -343,14 +345,18 @@ def idle_keys(config: Config) -> dict[str, str]:
         ("reward.score_timeout_s", not config.reward.models, "reward.models"),
         ("reward.threads", not config.reward.served, "a reward model that the run serves"),
         ("reward.gpus", on_cpu or not config.reward.served, "a reward model that the run serves on a GPU"),
-        ("reward.gpus", config.reward.is_shared, "reward.placement separate"),
+        ("reward.gpus", config.reward.is_shared and config.reward.each != 1, "reward.placement separate"),
         ("track.wandb_project", not config.track.wandb, "track.wandb true"),
         ("critic.ranks", config.critic.placement != "separate", "critic.placement separate"),
         ("critic.nodes", config.critic.placement != "separate", "critic.placement separate"),
         ("scorers.nodes", config.scorers.placement != "separate", "scorers.placement separate"),
         ("reward.nodes", not config.reward.served, "a reward model that the run serves"),
         ("reward.nodes", config.reward.is_shared, "reward.placement separate"),
-        ("reward.placement", not config.reward.served, "a reward model that the run serves"),
+        (
+            "reward.placement",
+            config.reward.placement == "colocate" and not config.reward.served,
+            "a reward model that the run serves",
+        ),
         ("scorers.offload", on_cpu, "a GPU"),
         ("engine.gpu_memory_utilization", on_cpu, "a GPU"),
         ("engine.kv_cache_gib", not on_cpu, "an engine on CPUs"),
@@ -393,7 +399,7 @@ def other_gpus(config: Config) -> int:
 
 def served_on_several(config: Config) -> tuple[int, int]:
     """Return the number of served reward models that have several GPUs, and how many."""
-    each = math.floor(config.reward.gpus)
+    each = math.floor(config.reward.each)
     return (len(config.reward.served), each) if each > 1 else (0, 1)
 
 

@@ -65,7 +65,10 @@ class Part:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        """Pack the micro-batches one after the other; a GPU still computes one while the next is packed and copied."""
+        """Pack the micro-batches one after the other; a GPU still computes one while the next is packed and copied.
+
+        At ZeRO stage 3 DeepSpeed waits at the end of each backward pass.
+        """
         layout, ranks = self.layout, self.layout.sharers
         for content in self.plan:
             packed = pack(self.batch, content, ranks) if content else dummy_micro_batch(self.batch, self.trees, ranks)

@@ -31,6 +31,7 @@ def settings(section: LearnerSection, compute: torch.dtype) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": False,
         "torch_autocast": {"enabled": compute != torch.float32, "dtype": str(compute).removeprefix("torch.")},
         "steps_per_print": None,
+        "timers": {"throughput": {"enabled": False}},  # would wait for the GPU in each pass
     }
 
 

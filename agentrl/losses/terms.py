@@ -71,8 +71,8 @@ class Terms:
 
     `logprobs` and `entropy` are the model's and carry gradients. `sampler` is the logprob with which each token was
     sampled; `old` the learner's before the first update of the batch, or the sampler's (`old_logprobs`). `sequence` is
-    the index of each token's sequence, from 0. `columns` holds what the algorithm needs besides: reference, teacher,
-    values, returns.
+    the index of each token's sequence, from 0 and below A. `columns` holds what the algorithm needs besides: reference,
+    teacher, values, returns.
     """
 
     logprobs: Tensor

@@ -109,12 +109,12 @@ def _beside(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         yield Need("role engine", 1, Phase.SAMPLING, awake(role, capacity), capacity)
         yield starting(role, "role engine", 1, capacity)
     if models.rewards and config.reward.groups:
-        count, each = len(models.rewards), int(capacity * min(1.0, config.reward.gpus))
+        count, each = len(models.rewards), int(capacity * min(1.0, config.reward.each))
         largest = max((reward_model(config, shape) for shape in models.rewards), key=total)
-        limit = f"reward.gpus {config.reward.gpus:g} leaves it"
+        limit = f"reward.gpus {config.reward.each:g} leaves it"
         yield Need("reward model", count, Phase.SAMPLING, (*largest, Item("CUDA context", CONTEXT)), each, limit)
-        if config.reward.gpus > 1:  # a model computes on the first of its GPUs
-            yield Need("reward model's idle GPU", count * int(config.reward.gpus - 1), Phase.SAMPLING, (), capacity)
+        if config.reward.each > 1:  # a model computes on the first of its GPUs
+            yield Need("reward model's idle GPU", count * int(config.reward.each - 1), Phase.SAMPLING, (), capacity)
 
 
 def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:

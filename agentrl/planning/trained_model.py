@@ -143,11 +143,12 @@ def buckets(model: TrainedModel) -> Item:
 
 
 def state(model: TrainedModel) -> tuple[Item, ...]:
-    """Return what a rank holds on its device between updates."""
+    """Return what a rank holds on its device between updates; at stage 3 also the buffer of accumulated gradients."""
     nbytes = 0 if model.section.offload else optimizer(model).nbytes - _waiting(model)
     kept = buckets(model) if model.stage == 3 else Item("", 0)
     parameters = () if model.is_parked else (weights(model), average(model))
-    return used(*parameters, Item("optimizer", nbytes), kept)
+    is_kept = model.stage == 3 and not model.section.offload  # `grad_partitions_flat_buffer`
+    return used(*parameters, *([gradients(model)] if is_kept else []), Item("optimizer", nbytes), kept)
 
 
 def offloaded(model: TrainedModel) -> tuple[Item, ...]:
@@ -158,8 +159,9 @@ def offloaded(model: TrainedModel) -> tuple[Item, ...]:
     """
     if not model.section.offload:
         return used(Item("optimizer", _waiting(model)))
-    copies = 2 if model.stage == 3 else 1
-    return used(optimizer(model), Item("gradients", copies * FLOAT32 * model.shard(model.trained, 1)))
+    nbytes = FLOAT32 * model.shard(model.trained, 1)
+    of_buffer = pinned(nbytes) if model.stage == 3 else 0
+    return used(optimizer(model), Item("gradients", nbytes + of_buffer))
 
 
 def parked(model: TrainedModel) -> tuple[Item, ...]:
@@ -170,20 +172,32 @@ def parked(model: TrainedModel) -> tuple[Item, ...]:
     if not model.is_parked:
         return ()
     flat = FLOAT32 * model.shard(model.trained, 3)
-    rounding = (1 << (flat - 1).bit_length()) - flat if flat else 0
-    return used(weights(model), average(model), Item("rounding", rounding))
+    return used(weights(model), average(model), Item("rounding", pinned(flat) - flat))
+
+
+def pinned(nbytes: int) -> int:
+    """Return the bytes of pinned memory that PyTorch takes for a tensor: it rounds up to a power of 2."""
+    return 1 << (nbytes - 1).bit_length() if nbytes else 0
 
 
 def pinned_by_loading(section: LearnerSection, shape: ModelShape) -> int:
-    """Return the pinned CPU memory in which a model's parameters arrive, and which PyTorch keeps for other tensors."""
+    """Return the pinned CPU memory in which a model's parameters arrive, and which PyTorch keeps for other tensors.
+
+    Each parameter has its own (`partition_parameters.py`). Those that are neither matrices nor embeddings are small.
+    """
     options = section.parameter_offload
-    is_pinned = bool(options) and options.get("pin_memory", True)
-    return FLOAT32 * -(-shape.parameters // section.replicas) if is_pinned else 0
+    if not options or not options.get("pin_memory", True):
+        return 0
+    sizes = [linear.inputs * linear.outputs for linear in shape.linears for _ in linear.names]
+    sizes += [shape.embedding] * (1 if shape.is_tied else 2)
+    others = FLOAT32 * max(0, shape.parameters - sum(sizes)) // section.replicas
+    return others + sum(pinned(FLOAT32 * -(-size // section.replicas)) for size in sizes)
 
 
 def update(model: TrainedModel) -> tuple[Item, ...]:
     """Return what an update adds to the state at its peak: in the last micro-batch of several, or after it."""
-    mine = Item("", 0) if model.section.offload and model.stage > 1 else gradients(model)
+    is_elsewhere = model.stage == 3 or (model.section.offload and model.stage > 1)
+    mine = Item("", 0) if is_elsewhere else gradients(model)
     back = Item("optimizer", 0 if model.section.offload else _waiting(model))
     bucket, passes = buckets(model), forward(model, has_gradient=True)
     if model.stage == 0:

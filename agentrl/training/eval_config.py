@@ -44,14 +44,28 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
     # The processes that trained the model need no resources on this machine; a saved model has its adapters merged.
     unread = {"learner": LearnerSection(), "critic": CriticSection(), "scorers": ScorersSection()}
     weights = config.weights.model_copy(update={"transfer": "auto"})
-    engine = _alone(config.engine, {setting.key for setting in settings})
+    engine = _alone(config, {setting.key for setting in settings})
+    reward = config.reward.model_copy(update={"placement": None})
     return config.model_copy(
-        update={**unread, "lora": LoraSection(), "placement": "auto", "weights": weights, "engine": engine}
+        update={
+            **unread,
+            "lora": LoraSection(),
+            "placement": "auto",
+            "weights": weights,
+            "engine": engine,
+            "reward": reward,
+        }
     )
 
 
-def _alone(engine: EngineSection, given: Collection[str]) -> EngineSection:
-    """Return engines that share no GPU with a learner; their share of it was chosen for that unless it is given."""
+def _alone(config: Config, given: Collection[str]) -> EngineSection:
+    """Return engines that share no GPU with a learner; their share of it was chosen for that unless it is given.
+
+    Reward models that were on the learner's GPUs take some of them: the engines are as many as the rest has room for.
+    """
+    engine = config.engine
+    if config.reward.is_shared and "engine.count" not in given:
+        engine = engine.model_copy(update={"count": EngineSection().count})
     if engine.placement != "colocate":
         return engine
     key = "gpu_memory_utilization"

@@ -43,7 +43,7 @@ class Asynchronous(CPU_Accelerator):  # type: ignore[misc]
         return True
 
     def synchronize(self, device_index: int | None = None) -> None:
-        CALLS.append("synchronize")
+        CALLS.append("synchronize device")
 
     def current_stream(self, device_index: int | None = None) -> Stream:
         return Stream()
@@ -54,6 +54,16 @@ class Asynchronous(CPU_Accelerator):  # type: ignore[misc]
     def stream(self, _stream: Stream) -> Iterator[None]:
         CALLS.append("stream")
         yield
+
+
+def noted(name: str, work: Any) -> Any:
+    """A function that does what `work` does, and is among the calls."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        CALLS.append(name)
+        return work(*args, **options)
+
+    return call
 
 
 def install() -> None:

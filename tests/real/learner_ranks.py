@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import deepspeed
 import numpy as np
+import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -20,6 +21,7 @@ from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
+from agentrl.learner import part
 from agentrl.learner.micro_batch import MicroBatch
 from agentrl.learner.model import load_model
 from agentrl.learner.policy_learner import PolicyLearner
@@ -86,6 +88,31 @@ def beside(job: Job, rank: int) -> list[tuple[list[str], list[str]]]:
         [(reports, *_)] = train(replace(job, specs=(spec,)), rank)
         out.append(([report.digest for report in reports], list(asynchronous.CALLS)))
     return out
+
+
+def waits(job: Job, rank: int) -> list[list[list[str]]]:
+    """What happens from the first to the last pack of each call, on a device that works beside the host."""
+    asynchronous.install()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part, "pack", asynchronous.noted("pack", part.pack))
+        return [_waits_of(*learners(replace(job, specs=(spec,)), rank)) for spec in job.specs]
+
+
+def _waits_of(learner: PolicyLearner) -> list[list[str]]:
+    between = []
+
+    def noted(call: Callable[..., Any], *args: Any) -> Any:
+        asynchronous.CALLS.clear()
+        result = call(*args)
+        events = list(asynchronous.CALLS)
+        packs = [index for index, event in enumerate(events) if event == "pack"]
+        between.append(events[packs[0] : packs[-1] + 1])
+        return result
+
+    for seed in range(4):  # DeepSpeed's timer would begin in the third step
+        noted(learner.step, noted(scored, learner, batch(3, 4, seed)))
+    noted(learner.logprobs, [[token] * 40 for token in range(1, 5)])
+    return between
 
 
 def sharded(job: Job, rank: int) -> list[tuple[Any, ...]]:
@@ -529,6 +556,7 @@ SCENARIOS: dict[str, Callable[[Job, int], Any]] = {
     for f in (
         train,
         beside,
+        waits,
         sharded,
         sharded_scorers,
         returned,

@@ -237,6 +237,16 @@ def test_the_way_that_deepspeed_takes_on_gpus_takes_the_same_steps(
         assert {"wait_stream", "record_stream", "record"} <= set(others[-1][1])
 
 
+def test_the_host_waits_for_no_micro_batch_before_it_packs_the_next(model: Path, tmp_path: Path):
+    """For a reference, for an update, and where logprobs are computed; DeepSpeed waits at stage 3 for its streams."""
+    kinds = [spec(model, AlgorithmSection(kl_coef=0.1), zero_stage=zero, micro_batch_tokens=64) for zero in range(4)]
+    [every] = run("waits", tmp_path, *kinds)
+    for zero, calls in enumerate(every):
+        assert min(events.count("pack") for events in calls) >= 2
+        waits = {"synchronize device", *(["synchronize"] if zero < 3 else [])}
+        assert not waits & {event for events in calls for event in events}
+
+
 def test_a_learner_leaves_cached_gpu_memory_to_engines_after_everything_that_it_does(model: Path, tmp_path: Path):
     own = spec(model, AlgorithmSection(name="ppo"))
     [[alone, shared]] = run("returned", tmp_path, own, replace(own, yields_gpus=True))

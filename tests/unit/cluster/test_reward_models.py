@@ -94,7 +94,8 @@ async def opened(
     devices: Callable[[str], Awaitable[list[str]]] | None = None,
 ) -> AsyncIterator[tuple[RewardModels, LocalProcesses, Stop]]:
     reward = {"models": models, "score_timeout_s": timeout_s, "placement": "colocate" if devices else "separate"}
-    sections = {"reward": reward, "engine": {"restarts": restarts}, "learner": {"ranks": 1}}
+    sections = {"reward": reward, "engine": {"restarts": restarts, "count": 1}, "learner": {"ranks": 1}}
+    sections |= {"device": "cuda" if devices else "cpu"}
     processes, stop = LocalProcesses(hanging), Stop()
     records = Restarts(RunFolder(folder), restarts, lambda _: None)
     config = Config.model_validate(sections)

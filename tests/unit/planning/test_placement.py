@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from agentrl.config.loading import Setting
 from agentrl.config.machine import Machine
-from agentrl.config.resolve import resolve_run
+from agentrl.config.resolve import explain, resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.validate import other_gpus
 from agentrl.errors import ConfigError
 from agentrl.planning.fit import fitted_run
 from agentrl.planning.placement import placed
+from agentrl.training.eval_config import evaluation_config
 from agentrl.training.inputs import algorithm_of
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.planning.published import config, gpus
@@ -68,7 +70,7 @@ def test_reward_models_have_gpus_of_their_own_unless_a_key_says_otherwise(
     assert placed(requested).reward.placement == expected
     assert placed(config(**flags)).reward.placement == flags.get("reward__placement"), "a run without any"
     made = resolve_run(placed(requested), gpus(8))
-    assert (made.reward.placement, made.reward.gpus) == (expected, float(expected == "separate"))
+    assert made.reward.placement == expected
     assert other_gpus(made) == (expected == "separate")
     assert resolve_run(made, gpus(8)) == made
     assert placed(requested, learns=False).reward.placement == expected
@@ -86,6 +88,35 @@ def test_reward_models_have_gpus_of_their_own_unless_a_key_says_otherwise(
 def test_keys_of_gpus_of_their_own_are_refused_beside_ranks(flags: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         resolve_run(config(reward__models=SERVED, reward__placement="colocate", **flags), gpus(8))
+
+
+def test_a_run_of_an_earlier_version_may_go_on_with_reward_models_beside_ranks() -> None:
+    """Its configuration has the GPU of each, which was chosen for it."""
+    earlier = config(reward__models=SERVED, reward__gpus=1, placement="colocate")
+    assert other_gpus(fitted_run(earlier, gpus(8))) == 0
+
+
+def test_a_run_without_room_for_reward_models_is_told_that_they_may_share_gpus() -> None:
+    with pytest.raises(ConfigError, match=r"take 2 GPUs; 1 is visible: .* or set reward\.placement colocate$"):
+        resolve_run(config(reward__models=SERVED), gpus(1))
+
+
+def test_an_evaluation_of_a_run_whose_reward_models_shared_gpus_has_room_for_them() -> None:
+    run = fitted_run(config(reward__models=SERVED, reward__placement="colocate"), gpus(4))
+    assert run.engine.count == 4
+    made = resolve_run(evaluation_config(run), gpus(4), learns=False)
+    assert (made.engine.count, other_gpus(made)) == (3, 1)
+    asked = evaluation_config(run, [Setting("engine.count", 2, "flag")])
+    assert resolve_run(asked, gpus(4), learns=False).engine.count == 2
+    elsewhere = [Setting("reward.models", [{"name": "far", "url": "http://x"}], "flag")]
+    assert resolve_run(evaluation_config(run, elsewhere), gpus(4), learns=False).engine.count == 4
+
+
+def test_a_run_says_which_reward_models_are_beside_its_ranks() -> None:
+    both = SERVED[:-1] + ', {name = "far", url = "http://x"}]'
+    made = resolve_run(config(reward__models=both, reward__placement="colocate"), gpus(2))
+    said = explain(made, gpus(2))
+    assert "Reward models score every finished episode: rm, far. On the GPUs of the learner: rm." in said
 
 
 def test_a_place_without_a_model_is_refused() -> None:
