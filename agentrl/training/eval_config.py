@@ -14,6 +14,8 @@ from agentrl.records.checkpoints import of_newest
 from agentrl.records.folder import RunFolder
 
 SECTIONS = {"env", "engine", "reward", "roles", "track"}
+SHARED = {"engine.placement", "reward.placement"}
+"""The keys of SECTIONS that say what is shared with a learner."""
 READ = {
     "seed", "out", "device", "env_lock", "model.name", "model.dtype", "model.max_context",
     "eval.tasks", "eval.samples", "eval.temperature", "eval.k",
@@ -21,7 +23,7 @@ READ = {
     "rollout.episode_timeout_s", "rollout.turn_timeout_s",
     "weights.bucket_mib", "weights.publish_timeout_s",
 }  # fmt: skip
-"""The keys that an evaluation reads, besides the whole of SECTIONS; all others are about training."""
+"""The keys that an evaluation reads, besides those of SECTIONS; all others are about training."""
 FLAGS = {flag: key for flag, key in SHORT_FLAGS.items() if key in READ | {"env.name"}} | {
     key: key for key in keys() if key in READ and key.startswith("eval.")
 }
@@ -75,7 +77,7 @@ def _alone(config: Config, given: Collection[str]) -> EngineSection:
 
 def is_read(key: str) -> bool:
     """True for a key that an evaluation reads."""
-    return key in READ or key.partition(".")[0] in SECTIONS
+    return key in READ or (key.partition(".")[0] in SECTIONS and key not in SHARED)
 
 
 def _config(base: Path | Config | None, settings: Sequence[Setting]) -> Config:

@@ -139,6 +139,8 @@ def test_help_says_what_a_default_means(command: str, capsys: pytest.CaptureFixt
         (["train", "--steps", "0"], "steps must be greater than or equal to 1, got 0 (--steps)"),
         (["eval", "--lr", "1e-5", "--steps=3"], "--lr, --steps has no effect in an evaluation"),
         (["eval", "--rollout.temperature", "0.5"], "--rollout.temperature has no effect in an evaluation"),
+        (["eval", "--reward.placement", "colocate"], "--reward.placement has no effect in an evaluation"),
+        (["eval", "--engine.placement", "colocate"], "--engine.placement has no effect in an evaluation"),
         (["eval", "--eval.tasks", "0"], "eval.tasks is 0, so there is nothing to score"),
         (["eval", "--algos", "x"], "unknown key 'algos'"),
     ],
