@@ -96,9 +96,8 @@ def roles(setting: Setting) -> str:
 
 def rewards(setting: Setting, *flags: str) -> str:
     """Train two steps with a reward model on the GPU that engine and learner have in turns."""
-    models = SERVED.replace(REWARD_MODEL, str(tiny_reward_model(setting.folder / "rewards")))
     placement = flags or ("--engine.placement", "colocate")
-    return _trained(setting, "--reward.models", models, "--reward.placement", "colocate", *placement)
+    return _trained(setting, "--reward.models", _served(setting), "--reward.placement", "colocate", *placement)
 
 
 def evaluation(setting: Setting, *flags: str) -> str:
@@ -121,10 +120,14 @@ def on_cpus(setting: Setting, *flags: str) -> str:
 
 def combined(setting: Setting, flags: Mapping[str, str]) -> str:
     """Train two steps on CPUs with these flags too."""
-    if REWARD_MODEL in flags.get("reward.models", ""):
-        folder = str(tiny_reward_model(setting.folder / "rewards"))
-        flags = {**flags, "reward.models": flags["reward.models"].replace(REWARD_MODEL, folder)}
+    if flags.get("reward.models") == SERVED:
+        flags = {**flags, "reward.models": _served(setting)}
     return on_cpus(setting, *(word for key, value in flags.items() for word in (f"--{key}", value)))
+
+
+def _served(setting: Setting) -> str:
+    """Make a reward model; returns the flag's value with its folder."""
+    return SERVED.replace(REWARD_MODEL, str(tiny_reward_model(setting.folder / "rewards")))
 
 
 def _trained(setting: Setting, *flags: str, env: str = ENV) -> str:

@@ -29,8 +29,7 @@ def resolve_run(config: Config, machine: Machine, *, learns: bool = True) -> Con
     model, rollout, weights = config.model, config.rollout, config.weights
     has_gpu = bool(machine.gpus) and machine.has("vllm")
     device = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
-    has_ranks = learns or not config.reward.is_shared
-    reward = config.reward if has_ranks else _with(config.reward, placement="separate")
+    reward = config.reward if learns else _with(config.reward, placement="separate")
     gpus = len(machine.gpus) if device == "cuda" else 0
     config = arranged(config.model_copy(update={"reward": reward}), machine if gpus else None, learns=learns)
     learner, engine = config.learner, _engine(config, machine, device)

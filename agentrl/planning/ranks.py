@@ -85,8 +85,8 @@ class Rank:
     def state(self) -> tuple[Item, ...]:
         """What the rank holds in every phase."""
         critic = used(Item("critic", sum(total(state(critic)) for critic in self._critics)))
-        is_away = self._waits or self._parks_scorers
-        return (*state(self.policy), *critic, *used(Item("frozen models", 0 if is_away else sum(self._scorers))))
+        frozen = Item("frozen models", 0 if self._has_scorers_away else sum(self._scorers))
+        return (*state(self.policy), *critic, *used(frozen))
 
     @property
     def apart(self) -> CriticRank | None:
@@ -156,13 +156,12 @@ class Rank:
     def host(self) -> tuple[Item, ...]:
         """What the rank of a GPU machine holds in CPU memory."""
         models = (self.policy, *self._critics)
-        loads = [pinned_by_loading(model.section, model.shape) for model in models if model.is_parked]
-        loads += [pinned_by_loading(self.policy.section, shape) for shape in self.frozen if self._parks_scorers]
+        sharded = map(self.frozen_model, self.frozen if self._shares_scorers else ())
         return used(
             Item("offloaded optimizer", sum(total(offloaded(model)) for model in models)),
             Item("offloaded parameters", sum(total(parked(model)) for model in models)),
-            Item("offloaded frozen models", sum(self._scorers) if self._waits or self._parks_scorers else 0),
-            Item("pinned by loading", max(loads, default=0)),
+            Item("offloaded frozen models", sum(self._scorers) if self._has_scorers_away else 0),
+            Item("pinned by loading", max(map(pinned_by_loading, (*models, *sharded)))),
         )
 
     @property
@@ -187,6 +186,11 @@ class Rank:
     def _parks_scorers(self) -> bool:
         """True if the shares of frozen models are in CPU memory, as those of the policy."""
         return self._shares_scorers and self.policy.is_parked
+
+    @property
+    def _has_scorers_away(self) -> bool:
+        """True if frozen models are in CPU memory, for whatever reason."""
+        return self._waits or self._parks_scorers
 
     @property
     def _waits(self) -> bool:
@@ -233,7 +237,7 @@ class CriticRank:
         return used(
             Item("offloaded optimizer", total(offloaded(critic))),
             Item("offloaded parameters", total(parked(critic))),
-            Item("pinned by loading", pinned_by_loading(critic.section, critic.shape) if critic.is_parked else 0),
+            Item("pinned by loading", pinned_by_loading(critic)),
         )
 
 

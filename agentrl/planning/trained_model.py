@@ -109,7 +109,9 @@ def _copy(model: TrainedModel) -> int:
 
 def _waiting(model: TrainedModel) -> int:
     """Return what waits in CPU memory between updates: of stage 3 the moments (learner/offload.py)."""
-    return 0 if not model.is_offloaded else _moments(model) + (_copy(model) if model.stage < 3 else 0)
+    if not model.is_offloaded or model.section.offload:
+        return 0
+    return _moments(model) + (_copy(model) if model.stage < 3 else 0)
 
 
 def _moments(model: TrainedModel) -> int:
@@ -180,25 +182,25 @@ def pinned(nbytes: int) -> int:
     return 1 << (nbytes - 1).bit_length() if nbytes else 0
 
 
-def pinned_by_loading(section: LearnerSection, shape: ModelShape) -> int:
+def pinned_by_loading(model: TrainedModel) -> int:
     """Return the pinned CPU memory in which a model's parameters arrive, and which PyTorch keeps for other tensors.
 
     Each parameter has its own (`partition_parameters.py`). Those that are neither matrices nor embeddings are small.
     """
-    options = section.parameter_offload
-    if not options or not options.get("pin_memory", True):
+    if not model.is_parked or not model.section.parameter_offload.get("pin_memory", True):
         return 0
+    shape, ranks = model.shape, model.section.replicas
     sizes = [linear.inputs * linear.outputs for linear in shape.linears for _ in linear.names]
     sizes += [shape.embedding] * (1 if shape.is_tied else 2)
-    others = FLOAT32 * max(0, shape.parameters - sum(sizes)) // section.replicas
-    return others + sum(pinned(FLOAT32 * -(-size // section.replicas)) for size in sizes)
+    others = FLOAT32 * max(0, shape.parameters - sum(sizes)) // ranks
+    return others + sum(pinned(FLOAT32 * -(-size // ranks)) for size in sizes)
 
 
 def update(model: TrainedModel) -> tuple[Item, ...]:
     """Return what an update adds to the state at its peak: in the last micro-batch of several, or after it."""
     is_elsewhere = model.stage == 3 or (model.section.offload and model.stage > 1)
     mine = Item("", 0) if is_elsewhere else gradients(model)
-    back = Item("optimizer", 0 if model.section.offload else _waiting(model))
+    back = Item("optimizer", _waiting(model))
     bucket, passes = buckets(model), forward(model, has_gradient=True)
     if model.stage == 0:
         return used(mine, back, *max((bucket,), passes, key=total))

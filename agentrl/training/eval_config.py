@@ -47,16 +47,8 @@ def evaluation_config(base: Path | Config | None, settings: Sequence[Setting] = 
     unread = {"learner": LearnerSection(), "critic": CriticSection(), "scorers": ScorersSection()}
     weights = config.weights.model_copy(update={"transfer": "auto"})
     engine = _alone(config, {setting.key for setting in settings})
-    reward = config.reward.model_copy(update={"placement": None})
     return config.model_copy(
-        update={
-            **unread,
-            "lora": LoraSection(),
-            "placement": "auto",
-            "weights": weights,
-            "engine": engine,
-            "reward": reward,
-        }
+        update={**unread, "lora": LoraSection(), "placement": "auto", "weights": weights, "engine": engine}
     )
 
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -87,8 +86,10 @@ class SeatedRank:
 class SeatedReward:
     """The server of a reward model, without either: its address is its seat."""
 
-    def __init__(self, *given: Any) -> None:
-        self.devices: Sequence[str] = given[4] if given[4:] else ()
+    def __init__(
+        self, _model: str, _token: str, _timeout_s: float, _is_local: bool, devices: Sequence[str] = ()
+    ) -> None:
+        self.devices = devices
 
     async def start(self) -> str:
         seen = self.devices or os.environ["CUDA_VISIBLE_DEVICES"].split(",")

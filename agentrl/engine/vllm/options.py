@@ -65,10 +65,10 @@ EXPERT_PARALLEL = (
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for an option that vLLM does not have, that agentrl sets, or that divides experts."""
-    if found := [name for name in EXPERT_PARALLEL if options.get(name)]:
-        raise ConfigError(f"engine.vllm sets {found[0]}, and {ABSENT['expert_parallel']}")
     if not options:
         return
+    if found := [name for name in EXPERT_PARALLEL if options.get(name)]:
+        raise ConfigError(f"engine.vllm sets {found[0]}, and {ABSENT['expert_parallel']}")
     from vllm.engine.arg_utils import AsyncEngineArgs  # takes seconds
 
     known = {field.name for field in fields(AsyncEngineArgs)}

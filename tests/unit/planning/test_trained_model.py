@@ -284,8 +284,8 @@ def test_parameters_in_cpu_memory_leave_the_gpu_what_computes_and_the_copy_of_an
     assert held.get("gradients", 0) == (0 if offload else 4 * part), "a buffer that stays"
     assert "gradients" not in by_name(update(away))
     matrices = [linear.inputs * linear.outputs for linear in of.linears for _ in linear.names] + 2 * [of.embedding]
-    assert pinned_by_loading(section, of) >= sum(1 << (-(-size // 4) * 4 - 1).bit_length() for size in matrices)
-    assert 4 * part < pinned_by_loading(section, of) < 2 * 4 * part
+    assert pinned_by_loading(away) >= sum(1 << (-(-size // 4) * 4 - 1).bit_length() for size in matrices)
+    assert 4 * part < pinned_by_loading(away) < 2 * 4 * part
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_parameters_stay_on_the_device_at_other_stages_and_on_cpus(changes: dict
 def test_parameters_that_are_not_pinned_when_they_arrive_go_back_to_the_system() -> None:
     options = {"offload_param": {"device": "cpu", "pin_memory": False}}
     section = LearnerSection.model_validate({"ranks": 4, "zero_stage": 3, "deepspeed": options})
-    assert pinned_by_loading(section, shape("Qwen2.5-7B")) == 0
+    assert pinned_by_loading(trained(shape("Qwen2.5-7B"), section=section)) == 0
 
 
 def test_the_copy_of_stage_3_stays_on_the_gpu_while_the_moments_wait() -> None:
