@@ -17,7 +17,7 @@ from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 CALLS: list[str] = []
 
 
-class Stream:
+class Ready:
     """A stream or an event, whose work is always done."""
 
     def __init__(self, *_args: Any, **_options: Any) -> None: ...
@@ -34,7 +34,7 @@ class Stream:
 class Asynchronous(CPU_Accelerator):  # type: ignore[misc]
     """What DeepSpeed asks of a GPU, on the CPU."""
 
-    Stream = Event = Stream
+    Stream = Event = Ready
 
     def is_synchronized_device(self) -> bool:
         return False
@@ -45,13 +45,13 @@ class Asynchronous(CPU_Accelerator):  # type: ignore[misc]
     def synchronize(self, device_index: int | None = None) -> None:
         CALLS.append("synchronize device")
 
-    def current_stream(self, device_index: int | None = None) -> Stream:
-        return Stream()
+    def current_stream(self, device_index: int | None = None) -> Ready:
+        return Ready()
 
     default_stream = current_stream
 
     @contextmanager
-    def stream(self, _stream: Stream) -> Iterator[None]:
+    def stream(self, _stream: Ready) -> Iterator[None]:
         CALLS.append("stream")
         yield
 

@@ -22,7 +22,7 @@ from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
 from agentrl.errors import AgentRLError
 from agentrl.learner import part
-from agentrl.learner.micro_batch import MicroBatch
+from agentrl.learner.micro_batch import MicroBatch, pack
 from agentrl.learner.model import load_model
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.sharding import Sharding
@@ -94,7 +94,7 @@ def waits(job: Job, rank: int) -> list[list[list[str]]]:
     """What happens from the first to the last pack of each call, on a device that works beside the host."""
     asynchronous.install()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part, "pack", asynchronous.noted("pack", part.pack))
+        patch.setattr(part, "pack", asynchronous.noted("pack", pack))
         return [_waits_of(*learners(replace(job, specs=(spec,)), rank)) for spec in job.specs]
 
 
