@@ -23,8 +23,6 @@ from agentrl.config.embedded import cache_folder
 
 SUBNET = "10.99.0"
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
-WITH_COMMANDS = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
-"""Where `ray` and `agentrl` are found by their names."""
 STORE_BYTES = 200 << 20
 WAIT_S = 10.0
 UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
@@ -88,7 +86,7 @@ class Host:
         """Start a Ray cluster whose head this host is, with a token; jobs are submitted to its dashboard."""
         self.run(*RAY, "get-auth-token", "--generate")
         dashboard = f"--include-dashboard={str(has_dashboard).lower()}"
-        patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60", WITH_COMMANDS)
+        patient = ("env", "RAY_JOB_STOP_WAIT_TIME_S=60", with_commands())
         self.run(*patient, *RAY, "start", "--head", "--port=6379", dashboard, *self._node(resource, gpus))
 
     def join_ray(self, head: Host, resource: str, *, gpus: int = 0) -> None:
@@ -123,6 +121,11 @@ class Host:
     def kill(self) -> None:
         """Pull the plug: the kernel kills every process of the host."""
         os.kill(self.pid, signal.SIGKILL)
+
+
+def with_commands() -> str:
+    """The PATH, for `env`, by which `ray` and `agentrl` are found by their names."""
+    return f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def join_all(head: Host, others: Mapping[Host, str], *, gpus: int = 0) -> None:

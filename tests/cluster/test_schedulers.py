@@ -15,14 +15,14 @@ import pytest
 from agentrl.cluster.processes import ProcessRegistry
 from agentrl.metrics.trackers import read_steps
 from agentrl.records.folder import RunFolder
-from tests.cluster.hosts import WITH_COMMANDS, Host, hosts
+from tests.cluster.hosts import Host, hosts, with_commands
 from tests.cluster.runs import NEEDS_HOSTS, assert_lawful, flags
 
 pytestmark = NEEDS_HOSTS
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "slurm.sh"
 GUIDE = Path(__file__).parents[2] / "docs" / "scale-out.md"
-BY_NAME = ("env", "-u", "RAY_ADDRESS", WITH_COMMANDS)
+BY_NAME = ("env", "-u", "RAY_ADDRESS", with_commands())
 """Commands by their names, of a user who has said nothing of the cluster."""
 SRUN = """#!/usr/bin/env bash
 for word; do
