@@ -10,11 +10,12 @@ from typing import Any, cast
 from agentrl.cluster.ray.actors import ActorHandle, ActorSpec
 from agentrl.cluster.ray.cluster import Cluster
 from agentrl.cluster.signals import Stop, as_run_error, together
+from agentrl.cluster.turns import Turns
 from agentrl.cluster.workers import Workers
 from agentrl.config.schema import POLICY, EngineSection
 from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
-from agentrl.errors import AgentRLError, LearnerError, RunError, acatch
+from agentrl.errors import AgentRLError, DeadlineError, LearnerError, RunError, acatch
 from agentrl.records.restarts import Restarts
 from agentrl.weights.publisher import Refill
 
@@ -23,12 +24,17 @@ ANSWER_S = 120.0
 END_S = 6.0
 
 
+class NoRoomError(AgentRLError):
+    """The process of an engine was started on no machine in time."""
+
+
 class Engines:
     """All engines of one model: a `Fleet` to the publisher.
 
     `spec_of(engine_id)` specifies an engine, and the workers know all of them by `model`. An engine that dies, does not
-    answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. More than
-    `engine.restarts` incidents stop the run; engines that one cause has lost are one incident.
+    answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. If no machine
+    has room for it, it waits while others serve. More than `engine.restarts` incidents stop the run; engines that one
+    cause has lost, such as the loss of their machine, are one incident.
 
     `devices(engine_id)` are the GPUs that an engine and learner ranks use by turns. Such engines sleep once they have
     started, and none starts while it is the learner's turn.
@@ -48,9 +54,7 @@ class Engines:
         self._cluster, self._spec_of, self._section = cluster, spec_of, section
         self._workers, self._restarts, self._stop, self.model = workers, restarts, stop, model
         self._devices = devices
-        self._turn = asyncio.Lock()
-        """Held while it is the learner's turn, and while an engine starts."""
-        self._is_learners_turn = False
+        self._turns = Turns()
         self._refill: Refill | None = None
         self._engines = [self._spawned(engine_id) for engine_id in range(section.count)]
         self._down: set[int] = set()
@@ -91,7 +95,8 @@ class Engines:
         if self._is_closing or not new:
             return
         self._down.update(new)
-        self._restarts.lost("engines", ", ".join(self._engines[n].actor.name for n in new), why)
+        actors = [cast(ActorHandle, self._engines[n].actor) for n in new]
+        self._restarts.lost("engines", {actor.name: actor.host for actor in actors}, why)
         for engine_id in new:
             self._run(self._replace(engine_id, why))
 
@@ -101,19 +106,16 @@ class Engines:
         One that fails is replaced.
         """
         try:
-            await asyncio.wait_for(self._turn.acquire(), self._section.start_timeout_s)
+            await self._turns.begin(self._section.start_timeout_s)
         except TimeoutError:
             raise RunError("an engine that is being replaced does not start; the learner waits for its GPU") from None
-        self._is_learners_turn = True
         await self._each("sleep", deadline_s)
         lost = {self._engines[engine_id] for engine_id in self._down} | self._ending
         await asyncio.gather(*map(self._end, lost))
 
     async def wake(self, deadline_s: float) -> None:
         """Take memory for weights back; weights must be published before anything is sampled."""
-        if self._is_learners_turn:
-            self._is_learners_turn = False
-            self._turn.release()
+        await self._turns.end()
         await self._each("wake", deadline_s)
 
     async def close(self) -> None:
@@ -132,10 +134,13 @@ class Engines:
 
     async def _start(self, engine_id: int, engine: RemoteEngine) -> None:
         actor, deadline_s = cast(ActorHandle, engine.actor), self._section.start_timeout_s
+        try:
+            engine.host, _ = await actor.address(deadline_s)
+        except DeadlineError:
+            raise NoRoomError(f"no machine of the cluster has had room for it for {deadline_s:.0f} s") from None
         devices = await self._devices(engine_id) if self._devices else ()
         await actor.make(*([list(devices)] if devices else []), deadline_s=deadline_s)
         await engine.start(deadline_s)
-        engine.host, _ = await actor.address(END_S)
         for process in await actor.identify(await engine.pids(), END_S):
             self._cluster.register(process)
         if self._devices:
@@ -172,8 +177,11 @@ class Engines:
                 break
             if isinstance(error, RunError | LearnerError):  # a learner that fails in the refill loses every engine
                 raise error
+            if isinstance(error, NoRoomError) and self.serving():
+                self._restarts.waits(name, str(error))
+                continue
             why = str(as_run_error(error))
-            self._restarts.lost("engines", name, why)
+            self._restarts.lost("engines", {name: ""}, why)
         self._restarts.back(name)
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id], self.model))
 
@@ -182,7 +190,7 @@ class Engines:
         await self._end(self._engines[engine_id])
         engine = self._spawned(engine_id)
         try:
-            async with self._turn if self._devices else nullcontext():
+            async with self._turns.start() if self._devices else nullcontext():
                 await self._start(engine_id, engine)
             await self._refill(engine)
         except BaseException:

@@ -150,7 +150,7 @@ class Workers:
         async with self._locks[worker_id]:
             if self._workers[worker_id] is not dead:
                 return
-            self._restarts.lost("rollout workers", dead.name, why)
+            self._restarts.lost("rollout workers", {dead.name: dead.host}, why)
             dead.kill()
             self._workers[worker_id] = worker = self._spawned(worker_id)
             await self._make(worker)

@@ -266,7 +266,11 @@ class EngineSection(Section):
         description="more options of vLLM's AsyncEngineArgs, such as {max_num_batched_tokens = 8192}",
     )
     start_timeout_s: float = Field(600.0, gt=0, description="deadline for an engine to start")
-    restarts: int = Field(5, ge=0, description="stop the run after more deaths of engines and workers than this")
+    restarts: int = Field(
+        5,
+        ge=0,
+        description="stop the run after more deaths of engines or workers than this; those of a machine within a minute are one",
+    )
 
     @property
     def gpus(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> 
         parts.remove(widest)
         members = len(widest.members)
         parts += [_part(widest, 0, members // 2), _part(widest, members // 2, members)]
-    per_rank = max(1, math.ceil(sum(part.tokens for part in parts) / (budget * ranks)))
+    # What a branch that is too long has beyond the budget fills no other micro-batch.
+    per_rank = max(1, math.ceil(sum(min(part.tokens, budget) for part in parts) / (budget * ranks)))
     while True:
         bins = _balanced(parts, per_rank * ranks)
         if all(len(content) < 2 or sum(tree.tokens for tree in content) <= budget for content in bins):
@@ -122,9 +124,9 @@ def _dealt(bins: Sequence[list[PrefixTree]], ranks: int) -> list[list[list[Prefi
 
 def _balanced(parts: Sequence[PrefixTree], count: int) -> list[list[PrefixTree]]:
     bins: list[list[PrefixTree]] = [[] for _ in range(count)]
-    loads = [0] * count
+    loads = [(0, number) for number in range(count)]
     for part in sorted(parts, key=lambda part: -part.tokens):
-        lightest = loads.index(min(loads))
+        load, lightest = loads[0]
         bins[lightest].append(part)
-        loads[lightest] += part.tokens
+        heapq.heapreplace(loads, (load + part.tokens, lightest))
     return bins

@@ -145,7 +145,7 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
     head, learner_1, learner_2, engine_1, engine_2 = five
     placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
     placed |= {"rollout.nodes": "engine", "rollout.workers": 2}
-    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 50})
+    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2})
     folder = RunFolder(shared / "run")
     run = Command(head, shared / "run.log", ["train", *given])
     try:

@@ -141,8 +141,13 @@ class ActorHandle:
     def __init__(self, name: str, actor: Any, died: type[AgentRLError], *, is_blocking: bool = False) -> None:
         self.name, self._actor, self._died, self._is_blocking = name, actor, died, is_blocking
         self.key = uuid.uuid4().hex
-        self.where = ""
-        """What follows its name in messages: " on HOST" once it is made on another host than its caller's."""
+        self.host = ""
+        """The machine on which it was made."""
+
+    @property
+    def where(self) -> str:
+        """What follows its name in messages: " on HOST" once it is made on another host than this."""
+        return f" on {self.host}" if self.host not in ("", this_host()) else ""
 
     async def call(self, method: str, *args: Any, deadline_s: float) -> Any:
         """Call a method. Raises what it raises, DeadlineError, or the `died` of the spec when the process is gone.
@@ -186,8 +191,7 @@ class ActorHandle:
     async def make(self, *args: Any, deadline_s: float) -> ProcessRecord:
         """Make the object, with `args` after those of the spec; returns its process."""
         process: ProcessRecord = await self._answer(self._actor.make.remote(self.name, *args), "start", deadline_s)
-        if process.host != this_host():
-            self.where = f" on {process.host}"
+        self.host = process.host
         return process
 
     async def identify(self, pids: Sequence[int], deadline_s: float) -> list[ProcessRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from agentrl.engine.protocol import Engine
 from agentrl.engine.remote import RemoteEngine
 from agentrl.engine.scripted import ScriptedEngine
 from agentrl.errors import AgentRLError, DeadlineError, EngineRefusedError, LearnerDiedError, RunError, WeightsError
+from agentrl.records import restarts as restarts_module
 from agentrl.records.folder import RunFolder
 from agentrl.records.restarts import Restarts, read_restarts
 from agentrl.rollout.slots import Slots
@@ -29,7 +31,7 @@ from agentrl.rollout.slots import Slots
 class Process:
     """An actor whose object lives in this process."""
 
-    key = where = ""
+    key = where = host = ""
 
     def __init__(self, spec: ActorSpec) -> None:
         self.spec, self.name = spec, spec.name
@@ -92,7 +94,8 @@ class Run:
         self.refilled: list[Engine] = []
         self.faults: list[Exception] = []
         self.deaf: list[Exception] = []
-        self.records = Restarts(self.folder, restarts, lambda _: None)
+        self.notes: list[str] = []
+        self.records = Restarts(self.folder, restarts, self.notes.append)
         cluster = cast(Cluster, self.processes)
         self.workers = Workers(cluster, self.worker_spec, 1, self.records, Slots({}))
         self.engines = Engines(
@@ -270,6 +273,84 @@ async def test_engines_that_one_cause_has_lost_are_one_incident(run: Run) -> Non
         run.replace(1, "it died")
 
 
+def on_hosts(run: Run, *names: str) -> None:
+    """Let the engines be on these machines."""
+    for engine, name in zip(run.engines.current, names, strict=True):
+        engine.actor.host = name  # type: ignore[attr-defined]
+
+
+async def test_a_lost_machine_is_one_incident_however_many_engines_it_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engines_module, "HEARTBEAT_S", 0.01)
+    run = Run(tmp_path, count=8, restarts=1)
+    await run.start()
+    on_hosts(run, *["a"] * 7, "b")
+    for process in run.processes.spawned[:7]:
+        process.kill()
+    assert Counter(what[:4] for what, _ in await run.events(14)) == {"lost": 7, "rest": 7}
+    assert len(read_restarts(run.folder)) == 7
+    run.processes.spawned[7].kill()
+    with pytest.raises(RunError, match=r"^engines died 2 times"):
+        await run.end()
+    await run.close()
+
+
+async def test_an_engine_that_dies_again_and_one_after_a_while_are_incidents_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(restarts_module.time, "monotonic", lambda: now)
+    records = Restarts(RunFolder(tmp_path), 3, lambda _: None)
+    records.lost("engines", {"engine 0": "a"}, "it died")
+    now = 59.0
+    records.lost("engines", {"engine 1": "a", "engine 2": "a"}, "they died")
+    records.lost("workers", {"worker 0": "a"}, "it died")
+    records.lost("engines", {"engine 0": "a"}, "it died again")
+    now = 120.0
+    records.lost("engines", {"engine 1": "a"}, "it died much later")
+    with pytest.raises(RunError, match=r"^engines died 4 times"):
+        records.lost("engines", {"engine 3": ""}, "its replacement died")
+    records.close()
+
+
+class Full(Processes):
+    """A cluster that has room for no further process."""
+
+    def spawn(self, spec: ActorSpec) -> Process:
+        process = super().spawn(spec)
+        if self.is_full:
+            process.address = self.never  # type: ignore[method-assign]
+        return process
+
+    is_full = False
+
+    async def never(self, deadline_s: float) -> tuple[str, int]:
+        await asyncio.sleep(0)
+        raise DeadlineError(f"start took longer than {deadline_s:.0f} s")
+
+
+async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Path) -> None:
+    cluster = Full()
+    run = Run(tmp_path, count=2, restarts=2, processes=cluster)
+    await run.start()
+    cluster.is_full = True
+    run.replace(0, "its machine died")
+    assert set(await run.events(10)) == {("lost: its machine died", 0)}
+    waits = "engine 0 still waits to be replaced: no machine of the cluster has had room for it for 600 s"
+    assert set(run.notes[1:]) == {waits}
+    assert len(read_restarts(run.folder)) == 1
+    cluster.is_full = False
+    while (await run.events(1)) != [("restarted", 0)]:
+        pass
+    assert list(run.engines.serving()) == [0, 1]
+    cluster.is_full = True
+    run.engines.replace(dict(enumerate(run.engines.current)), "all died")
+    with pytest.raises(RunError, match=r"^engines died 3 times .*no machine of the cluster has had room"):
+        await run.end()
+    await run.close()
+
+
 # --- engines and learner on the same GPUs -------------------------------------------------------------------------
 
 
@@ -393,6 +474,28 @@ async def test_the_learner_waits_for_an_engine_that_is_starting(shared: Run, mon
     gate.set()
     await asyncio.wait_for(turn, 5.0)
     assert asleep(shared)[1]
+
+
+async def test_engines_that_are_replaced_start_side_by_side(shared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the start of the run; the learner waits as long as one of them takes, not for one after the other."""
+    await shared.engines.wake(1.0)
+    gate, waiting, start = asyncio.Event(), list[ScriptedEngine](), ScriptedEngine.start
+
+    async def held(engine: ScriptedEngine, deadline_s: float) -> None:
+        waiting.append(engine)
+        await gate.wait()
+        await start(engine, deadline_s)
+
+    monkeypatch.setattr(ScriptedEngine, "start", held)
+    shared.engines.replace(dict(enumerate(shared.engines.current)), "the send broke")
+    await shared.events(2)
+    turn = asyncio.create_task(shared.engines.sleep(1.0))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (len(waiting), turn.done()) == (2, False)
+    gate.set()
+    await asyncio.wait_for(turn, 5.0)
+    assert asleep(shared) == [True, True]
 
 
 async def test_a_dead_engine_is_found_by_its_heartbeat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from agentrl.rollout.slots import Slots
 class Process:
     """A worker's process that dies when it is first asked for a reply, or starts as slowly as the test says."""
 
-    name = "worker 0"
+    name, host = "worker 0", ""
 
     def __init__(self, is_first: bool, start: asyncio.Event) -> None:
         self._is_first, self._start, self._is_made = is_first, start, False

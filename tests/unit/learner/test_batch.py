@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -136,6 +138,20 @@ def test_sequences_longer_than_the_budget_cost_no_pass_without_data(
     planned = plan_micro_batches(trees, ranks, 4096)
     assert [len(rank) for rank in planned] == [micro_batches] * ranks
     assert all(content for rank in planned for content in rank)
+
+
+@pytest.mark.parametrize(
+    ("longs", "shorts", "micro_batches"),
+    [((64, 32_000), (512, 500), 16), ((256, 8000), (256, 500), 36), ((128, 8000), (384, 1000), 28)],
+)
+def test_long_sequences_do_not_spread_the_short_ones_over_more_passes(
+    longs: tuple[int, int], shorts: tuple[int, int], micro_batches: int
+) -> None:
+    """As few as if each long one filled its micro-batch exactly."""
+    lengths = [length for count, length in (longs, shorts) for _ in range(count)]
+    planned = plan_micro_batches([PrefixTree(0, (n,), (length,)) for n, length in enumerate(lengths)], 8, 4096)
+    assert [len(rank) for rank in planned] == [micro_batches] * 8
+    assert micro_batches == math.ceil(sum(min(length, 4096) for length in lengths) / (4096 * 8))
 
 
 def test_the_micro_batches_that_ranks_run_at_the_same_time_have_about_the_same_size() -> None:
