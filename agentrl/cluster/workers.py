@@ -154,6 +154,7 @@ class Workers:
             dead.kill()
             self._workers[worker_id] = worker = self._spawned(worker_id)
             await self._make(worker)
+            self._restarts.back(worker.name)
 
     def _spawned(self, worker_id: int) -> ActorHandle:
         return self._cluster.spawn(self._spec_of(self._engines, worker_id))

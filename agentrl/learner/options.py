@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,7 +48,8 @@ def check_options(
     if not options:
         return
     _check_absent(options)
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # takes seconds
+    with redirect_stdout(sys.stderr):  # DeepSpeed logs to what stdout is while it is imported
+        from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # takes seconds
 
     check_passed("learner.deepspeed", options, "zero_optimization", DeepSpeedZeroConfig.model_fields, KEYS)
     if device == "cpu" and (found := [name for name in CUDA if options.get(name)]):

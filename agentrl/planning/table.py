@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 
+from agentrl.config.keys import value_of
 from agentrl.config.machine import GIB
 from agentrl.config.validate import counted
 from agentrl.planning.duration import Load
@@ -16,6 +17,17 @@ from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import Change, Remedy
 
 MIB = 1 << 20
+LAYOUT = (
+    "model.dtype",
+    "engine.count",
+    "engine.tensor_parallel",
+    "engine.pipeline_parallel",
+    "engine.placement",
+    "learner.ranks",
+    "learner.zero_stage",
+    "critic.ranks",
+)
+"""The keys that say what the processes of a plan are."""
 SHOWN = 3
 """The largest items of a need that the text names."""
 
@@ -41,6 +53,8 @@ def json_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] =
             "model": plan.config.model.name,
             "parameters": plan.models.policy.parameters,
             "gpu": plan.hardware.kind.name if plan.config.device == "cuda" else None,
+            "gpus": [host.gpus for host in plan.hardware.hosts],
+            "layout": {key: value_of(plan.config, key) for key in LAYOUT},
             "chosen": [str(change) for change in chosen],
             "needs": needs,
             "seconds": {one.phase.value: round(one.seconds, 3) for one in plan.seconds},

@@ -143,32 +143,34 @@ def test_a_run_folder_that_other_hosts_do_not_see_is_refused(three: list[Host], 
 
 def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host], shared: Path) -> None:
     head, learner_1, learner_2, engine_1, engine_2 = five
-    placed = {"engine.nodes": "engine", "engine.count": 2, "learner.nodes": "learner", "learner.ranks": 2}
-    placed |= {"rollout.nodes": "engine", "rollout.workers": 2}
-    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2})
+    placed = {"engine.nodes": "engine", "engine.count": 4, "learner.nodes": "learner", "learner.ranks": 2}
+    placed |= {"rollout.nodes": "engine", "rollout.workers": 4}
+    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 3})
+    engines, workers = ([f"{role} {number}" for number in range(4)] for role in ("engine", "rollout worker"))
     folder = RunFolder(shared / "run")
     run = Command(head, shared / "run.log", ["train", *given])
     try:
         run.steps(3)
         at = where(folder)
         assert {at["learner rank 0"], at["learner rank 1"]} == {"learner-1", "learner-2"}
-        assert {at["engine 0"], at["engine 1"]} == {"engine-1", "engine-2"}
+        assert {at[engine] for engine in engines} == {"engine-1", "engine-2"}
         reached = {at["learner rank 0"], "engine-1", "engine-2"}
         stores = head.run(sys.executable, "-c", STORES, *sorted(reached), timeout_s=180.0)
         assert reached <= {*stores.splitlines()[0].split()}
         assert stores.splitlines()[1:] == ["still in use:"], "objects stay after publications"
 
+        count = sum(at[process] == "engine-1" for process in (*engines, *workers))
         engine_1.unplug()
-        run.until(lambda: "is back" in run.said)
+        run.until(lambda: run.said.count("is back") >= count)
         run.steps(2)
         engine_1.plug_in()
         engine_1.rejoin_ray(head, "engine")
 
-        before = run.said.count("is back")
+        at, before = where(folder), run.said.count("is back")
+        assert {at[process] for process in (*engines, *workers)} == {"engine-2"}
         engine_2.kill()
-        run.until(lambda: run.said.count("is back") >= before + 2)
+        run.until(lambda: run.said.count("is back") >= before + 8)
         run.steps(2)
-        workers = ("rollout worker 0", "rollout worker 1")
         lost = {one.process for one in read_restarts(folder) if one.why.startswith(f"{one.process} on engine-2: ")}
         assert lost >= {*workers}
         at = where(folder)

@@ -100,12 +100,12 @@ def _workers(recorded: Config, layout: Changes) -> list[int]:
 
 def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], staleness: int) -> Iterator[Changes]:
     """Yield how many engines and ranks there are, and whether they share GPUs; each group of ranks gets a sample."""
+    episodes = recorded.rollout.samples * (1 + staleness)
     if not hardware.gpus:
         share = hardware.cores if staleness == 0 else max(1, hardware.cores // 2)
-        yield from ({"engine.count": count} for count in _counts(share + 1, changes.get("engine.count")))
+        yield from ({"engine.count": count} for count in _counts(min(share, episodes) + 1, changes.get("engine.count")))
         return
     gpus, size, most = hardware.gpus, recorded.engine.gpus, most_ranks(recorded)
-    episodes = recorded.rollout.samples * (1 + staleness)
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))
     if placement != "colocate":
         left = _most(gpus, lambda n: n + engines * size + _beside(recorded, n)) if engines else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,24 @@ def test_json_has_every_byte_and_second(capsys: pytest.CaptureFixture[str]) -> N
         assert need["nbytes"] == sum(item["nbytes"] for item in need["items"])
     assert {need["count"] for need in found["needs"] if need["device"] != "CPU memory"} == {4}
     assert found["step_s"] == pytest.approx(sum(found["seconds"].values()), abs=0.01)
+
+
+def test_json_has_the_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("Qwen/Qwen2.5-7B", "--gpus", "8", "--nodes", "2", "--engine.placement", "separate", "--json")
+    found = json.loads(printed(capsys, *words)[1])
+    assert found["gpus"] == [8, 8]
+    layout = found["layout"]
+    used = layout["engine.count"] * layout["engine.tensor_parallel"] + layout["learner.ranks"]
+    assert (used, layout["engine.placement"], layout["model.dtype"]) == (16, "separate", "bfloat16")
+    assert f"--learner.zero_stage {layout['learner.zero_stage']}" in found["chosen"]
+
+
+def test_nothing_but_json_is_printed(tmp_path: Path) -> None:
+    """DeepSpeed, which knows its options, logs to stdout when it is imported."""
+    parked = ("--learner.zero_stage", "3", "--learner.deepspeed.offload_param.device", "cpu")
+    words = ("plan", "--model", str(folder_of("Qwen2.5-7B", tmp_path)), "--gpus", "8", *parked, "--json")
+    done = subprocess.run([sys.executable, "-m", "agentrl", *words], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["layout"]["learner.zero_stage"] == 3
 
 
 def test_without_gpus_this_machine_is_planned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,12 @@ def test_there_are_no_more_ranks_and_engines_than_samples() -> None:
     assert tried(Hardware(gpus=64), {"rollout.max_staleness": 0, "learner.ranks": 9}, few) == set()
 
 
+def test_cores_have_no_more_engines_than_samples() -> None:
+    few = config(rollout__prompts=1, rollout__group_size=4)
+    counts = {engines for _, engines, *_ in tried(Hardware(cores=1_000_000), {"rollout.max_staleness": 0}, few)}
+    assert counts == {1, 2, 3, 4}
+
+
 def test_engines_of_several_gpus_take_as_many() -> None:
     recorded = on_gpus(engine__tensor_parallel=2)
     found = tried(Hardware(gpus=4), {"rollout.max_staleness": 0}, recorded)
