@@ -11,6 +11,7 @@ from typing import NamedTuple
 from agentrl.config.machine import Machine
 from agentrl.config.schema import Config
 from agentrl.config.validate import most_ranks, other_gpus, served_on_several
+from agentrl.errors import ConfigError
 
 
 class Numbers(NamedTuple):
@@ -29,6 +30,8 @@ def arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config
     """
     engine, learner = config.engine, config.learner
     choice = Choice(config, machine) if machine else None
+    if machine:
+        _check_numbers(config, machine, learns=learns)
     placement = engine.placement
     if not learns:
         placement = "separate"
@@ -47,6 +50,29 @@ def arranged(config: Config, machine: Machine | None, *, learns: bool) -> Config
             "learner": learner.model_copy(update={"ranks": numbers.ranks}),
         }
     )
+
+
+def _check_numbers(config: Config, machine: Machine, *, learns: bool) -> None:
+    """Raise ConfigError if a number is open and a role may use the GPUs of only some of several machines.
+
+    Which machines have the resource that a role names is not known here.
+    """
+    numbers = {"engine.count": config.engine.count} | ({"learner.ranks": config.learner.ranks} if learns else {})
+    left = " and ".join(key for key, number in numbers.items() if not number)
+    has_gpus = {
+        "engine": True,
+        "learner": learns,
+        "critic": config.critic.placement == "separate",
+        "scorers": config.scorers.placement == "separate",
+        "reward": bool(config.reward.groups),
+    }
+    asked = {role: getattr(config, role).nodes for role, has in has_gpus.items() if has}
+    named = " and ".join(f"{role}.nodes {nodes}" for role, nodes in asked.items() if nodes)
+    if left and named and sum(map(bool, machine.gpus_by_host)) > 1:
+        raise ConfigError(
+            f"{named}: {left} would be chosen for the GPUs of all machines together, also of those without the "
+            f"resource. Set {left} by the GPUs of the machines that have it"
+        )
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,11 @@ class Hardware:
         return int(self.gpu_gib * GIB)
 
     @property
+    def largest_host_bytes(self) -> int:
+        """Memory of the machine that has the most."""
+        return max(host.nbytes for host in self.hosts)
+
+    @property
     def host_bytes(self) -> int:
         """Memory of all machines together."""
         return sum(host.nbytes for host in self.hosts)

@@ -191,5 +191,28 @@ def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[
         processes += (ranks + critics + separate) * RANK_GIB
     items.append(Item("processes", int(processes * GIB)))
     yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.host_bytes)
+    if len(hardware.hosts) > 1:
+        yield max(_processes(config, models, hardware.largest_host_bytes), key=lambda process: process.nbytes)
     yield starting(engine, "engine", config.engine.count, 0)
     yield from (starting(role, "role engine", 1, 0) for role in roles)
+
+
+def _processes(config: Config, models: RunModels, capacity: int) -> Iterator[Need]:
+    """Yield what each kind of process needs of the machine with the most memory: a process is on one machine."""
+
+    def process(device: str, count: int, phase: Phase, items: Iterable[Item], gib: float) -> Need:
+        base = Item("process", int(gib * GIB))
+        return Need(device, count, phase, (*items, base), capacity, "the machine with the most memory has")
+
+    yield process("engine", config.engine.count, Phase.SAMPLING, awake(engine_of(config, models), 0), ENGINE_GIB)
+    for role in models.roles:
+        yield process("role engine", 1, Phase.SAMPLING, awake(_role_engine(config, *role), 0), ENGINE_GIB)
+    for shape in models.rewards:
+        yield process("reward model", 1, Phase.SAMPLING, reward_model(config, shape), RANK_GIB)
+    if models.learns:
+        rank, critics = Rank(config, models), config.critic.separate_ranks(config.learner)
+        yield process("learner rank", config.learner.ranks, Phase.UPDATE, on_cpu(rank), RANK_GIB)
+        if rank.apart:
+            yield process("critic rank", critics, Phase.UPDATE, on_cpu(rank.apart), RANK_GIB)
+        if config.scorers.placement == "separate":
+            yield process("scorers", 1, Phase.SCORING, separate_scorers(rank), RANK_GIB)

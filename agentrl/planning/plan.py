@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from agentrl.config.models import check_longest
 from agentrl.config.packing import unknown
@@ -34,6 +35,8 @@ class Plan:
     models: RunModels
     hardware: Hardware
     prompt_tokens: int = PROMPT_TOKENS
+    resumes: Path | None = None
+    """The folder of the run that is resumed so; None for a new run."""
 
     def __post_init__(self) -> None:
         self._check_engine()

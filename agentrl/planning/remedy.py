@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import Any
 
 from agentrl.algorithms.configured import configured_algorithm
-from agentrl.config.keys import keys, unset_of, value_of
+from agentrl.config.keys import RESUMABLE, keys, unset_of, value_of
 from agentrl.config.machine import Machine, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
@@ -98,12 +98,14 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
     """Return the fewest changes of any key with which the run fits, and of those the fastest.
 
     If there are none, return what else fits: adapters in place of all weights, parameters in CPU memory, and more
-    machines.
+    machines. Of a run that is resumed, only what a resume may change is changed.
     """
     if found := _nearest(requested, machine, plan):
         return (found,)
-    others = [_in_cpu_memory(requested, machine, plan), _on_more_machines(requested, machine, plan)]
-    if plan.models.learns and not requested.lora.rank:
+    others = [_on_more_machines(requested, machine, plan)]
+    if not plan.resumes:
+        others.insert(0, _in_cpu_memory(requested, machine, plan))
+    if not plan.resumes and plan.models.learns and not requested.lora.rank:
         adapted = replace(plan, models=plan.models.with_adapters(plan.config))
         # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
         undone = (Change("scorers.offload", False),) * requested.scorers.offload
@@ -207,7 +209,7 @@ def _levels(plan: Plan) -> list[Levels]:
     """Return the settings that may change a plan, with values other than the present ones."""
     of_engine = _engine_levels(plan) if plan.config.device == "cuda" else _cpu_levels(plan)
     levels = [*(_learner_levels(plan) if plan.models.learns else ()), *of_engine]
-    return [(key, values) for key, values in levels if values]
+    return [(key, values) for key, values in levels if values and (not plan.resumes or RESUMABLE.fullmatch(key))]
 
 
 def _learner_levels(plan: Plan) -> Iterator[Levels]:

@@ -48,7 +48,7 @@ def resume(path: Path, settings: Sequence[Setting] = (), began: float | None = N
     """Continue the run in a folder from its last checkpoint, with changed settings."""
     timer, folder = PhaseTimer(began), RunFolder(existing_run(path).absolute())
     check_resumable(folder)  # before the configuration is read: that of an earlier version has other keys
-    config = with_interpreters(fitted_run(resumed(path, settings), hardware(path)))
+    config = with_interpreters(fitted_run(resumed(path, settings), hardware(path), resumes=path))
     check_unfinished(folder, config.steps)
     with run_lock(folder.path):
         discard_partial(folder.checkpoints)

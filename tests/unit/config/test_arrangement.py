@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,11 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentrl.cluster.placement import Placement
-from agentrl.config.machine import Machine, are_placed
+from agentrl.config.machine import Machine, are_placed, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.errors import ConfigError
 from tests.unit.config.test_machines import machines
+from tests.unit.config.test_resolve import LAPTOP
 
 Keys = dict[str, dict[str, Any]]
 SIZES = st.sampled_from((1, 2, 3, 4))
@@ -114,8 +116,52 @@ def test_what_is_accepted_is_placed(gpus: list[int], keys: Keys, learns: bool) -
     ],
 )
 def test_ranks_that_are_asked_for_elsewhere_share_no_gpus(keys: Keys) -> None:
-    config = resolve_run(Config.model_validate(keys), machines(8, 8))
+    config = resolve_run(Config.model_validate(keys), machines(16))
     assert (config.engine.placement, config.engine.count, config.learner.ranks) == ("separate", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (
+            {"engine": {"nodes": "fast"}, "learner": {"nodes": "big"}},
+            "engine.nodes fast and learner.nodes big: engine.count and learner.ranks would be chosen",
+        ),
+        (
+            {"engine": {"nodes": "fast", "count": 8}, "learner": {"nodes": "fast"}},
+            "engine.nodes fast and learner.nodes fast: learner.ranks would be chosen",
+        ),
+        ({"learner": {"nodes": "big", "ranks": 16}}, "learner.nodes big: engine.count would be chosen"),
+        (
+            {"critic": {"placement": "separate", "nodes": "big"}},
+            "critic.nodes big: engine.count and learner.ranks would be",
+        ),
+        ({"scorers": {"placement": "separate", "nodes": "big"}}, "scorers.nodes big: engine.count and learner.ranks"),
+        ({"reward": {"models": MODELS[:1], "nodes": "big"}}, "reward.nodes big: engine.count and learner.ranks"),
+    ],
+)
+def test_numbers_are_not_chosen_for_all_machines_where_a_role_may_use_only_some(keys: Keys, words: str) -> None:
+    config = Config.model_validate({"algorithm": {"name": "ppo"}} | keys)
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        resolve_run(config, machines(8, 8, 8))
+    assert resolve_run(config, machines(0, 24)).engine.count, "one machine has all GPUs"
+    assert resolve_run(config, together([LAPTOP] * 3)).engine.count, "and CPUs are not reserved"
+
+
+def test_numbers_that_are_given_are_taken_on_some_of_the_machines() -> None:
+    keys = {"engine": {"nodes": "fast", "count": 8}, "learner": {"nodes": "big", "ranks": 16}}
+    config = resolve_run(Config.model_validate(keys), machines(8, 8, 8))
+    assert (config.engine.count, config.learner.ranks) == (8, 16)
+    assert resolve_run(config, machines(8, 8, 8)) == config
+    workers = Config.model_validate({"rollout": {"nodes": "big"}})
+    assert resolve_run(workers, machines(8, 8)).engine.count == 16, "workers have no GPUs"
+
+
+def test_an_evaluation_on_some_of_the_machines_needs_only_the_number_of_its_engines() -> None:
+    with pytest.raises(ConfigError, match=r"^engine\.nodes fast: engine\.count would be chosen"):
+        resolve_run(Config.model_validate({"engine": {"nodes": "fast"}}), machines(8, 8), learns=False)
+    keys = {"engine": {"nodes": "fast", "count": 8}}
+    assert resolve_run(Config.model_validate(keys), machines(8, 8), learns=False).engine.count == 8
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from agentrl.algorithms.configured import configured_algorithm
 from agentrl.cli.flags import split
-from agentrl.config.loading import Setting, load, of_flags
+from agentrl.config.loading import Setting, load, of_flags, resumed
 from agentrl.config.machine import Machine, together
 from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
@@ -27,6 +28,9 @@ from agentrl.planning.need import Fit, Phase
 from agentrl.planning.plan import Plan
 from agentrl.planning.remedy import MOST_CHOSEN, Remedy, fastest, is_set, remedies
 from agentrl.planning.shape import ModelShape
+from agentrl.planning.table import text_of
+from agentrl.records.folder import RunFolder
+from agentrl.training import launch
 from tests.unit.config.test_resolve import LAPTOP
 from tests.unit.planning.published import Published, config, folder_of, gpus, plan, shape
 
@@ -319,6 +323,42 @@ def test_a_small_machine_gets_smaller_micro_batches_by_itself() -> None:
     assert chosen.learner.micro_batch_tokens < 2048 or chosen.model.gradient_checkpointing
 
 
+TEACHER = {"algo": "distillation", "algorithm__teacher": "Qwen2.5-32B"}
+CRITIC = {"algo": "ppo", "critic__placement": "separate", "critic__ranks": 1}
+
+
+def laptops(count: int, gib: float) -> Machine:
+    return together([dataclasses.replace(LAPTOP, name=str(n), memory_gib=gib) for n in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "device"),
+    [
+        ({"model": "Qwen2.5-7B", "learner__ranks": 1}, "learner rank: update"),
+        ({"model": "Qwen2.5-0.5B", "engine__kv_cache_gib": 64}, "engine: sampling"),
+        ({"model": "Qwen2.5-0.5B", "reward__models": rewards("Qwen2.5-32B", 1)}, "reward model: sampling"),
+        ({"model": "Qwen2.5-0.5B", **TEACHER, "scorers__placement": "separate"}, "scorers: scoring"),
+        ({"model": "Qwen2.5-7B", **CRITIC, "learner__ranks": 4, "learner__zero_stage": 3}, "critic rank: update"),
+    ],
+)
+def test_a_process_that_is_larger_than_every_machine_is_refused_on_any_number_of_them(
+    flags: dict[str, object], device: str
+) -> None:
+    message = rf"(?m)^{device} needs \d+\.\d GiB, and the machine with the most memory has 32\.0 GiB \("
+    with pytest.raises(ConfigError, match=message) as caught:
+        run(laptops(64, 32.0), **flags)
+    assert "CPU memory" not in str(caught.value), "all machines together have enough"
+    one = plan(str(flags.pop("model")), laptops(1, 2048.0), **flags)
+    assert {need.device for need in one.needs} == {"CPU memory", "engine's KV cache"}
+
+
+def test_a_process_may_be_as_large_as_the_largest_machine() -> None:
+    large = dataclasses.replace(LAPTOP, name="large", memory_gib=256.0)
+    mixed = plan("Qwen2.5-7B", together([*laptops(8, 32.0).hosts, large]), learner__ranks=1)
+    assert mixed.fit is Fit.FITS
+    assert re.search(r"(?m)^learner rank +update +171\.\d of +256\.0  fits", text_of(mixed))
+
+
 def test_the_embedded_model_is_counted_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
@@ -417,3 +457,53 @@ def test_nothing_is_tried_for_a_model_that_no_engine_of_one_machine_can_hold(mon
     whole, requested = plan("Llama-3.1-70B", gpus(1)), config(model="Llama-3.1-70B")
     monkeypatch.setattr(remedy, "resolve_run", lambda *_, **__: pytest.fail("it tries a setting"))
     assert remedies(requested, gpus(1), whole) == ()
+
+
+def resuming(folder: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine, config: Config) -> str:
+    """Resume a run with this configuration on another machine, and return why that is refused."""
+    run = RunFolder(folder)
+    run.config.write_text(to_toml(config))
+    run.ledger.touch()
+    run.audit.touch()
+    monkeypatch.setattr(launch, "hardware", lambda _: machine)
+    with pytest.raises(ConfigError) as caught:
+        launch.resume(folder)
+    return str(caught.value)
+
+
+def test_a_refused_resume_proposes_only_what_a_resume_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"learner__zero_stage": 3, "learner__ranks": 2, "engine__count": 2, "engine__placement": "separate"}
+    planned = run(gpus(5, 180.0), model="Qwen2.5-7B", **flags)
+    with pytest.raises(ConfigError, match=r"nearest setting that fits: --learner\.offload true\n"):
+        fitted_run(planned, gpus(5))
+    message = resuming(tmp_path, monkeypatch, gpus(5), planned)
+    [line] = [line for line in message.splitlines() if line.startswith("nearest setting that fits: ")]
+    _, pairs = split(shlex.split(line.partition(": ")[2]))
+    assert dict(pairs) == {"engine.count": "1", "learner.ranks": "4"}
+    assert fitted_run(resumed(tmp_path, of_flags(pairs)), gpus(5)).learner.ranks == 4
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "more"),
+    [
+        (gpus(2), {}, ["on 4 machines it fits with --learner.zero_stage 3 --learner.ranks 4"]),
+        (gpus(2, 24.0), {}, []),
+        (dataclasses.replace(LAPTOP, memory_gib=32.0), {"device": "cpu"}, []),
+    ],
+)
+def test_the_refusal_of_a_resume_that_no_change_helps_says_what_else_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine, flags: dict[str, object], more: list[str]
+) -> None:
+    large = gpus(2, 180.0) if machine.gpus else dataclasses.replace(LAPTOP, memory_gib=512.0)
+    alone: dict[str, object] = {"engine__placement": "separate", "learner__zero_stage": 0, "learner__ranks": 1}
+    planned = run(large, model="Qwen2.5-7B", **alone, **flags)
+    *lines, last, _ = resuming(tmp_path, monkeypatch, machine, planned).splitlines()
+    assert [line for line in lines if " needs " not in line] == more
+    file = tmp_path / "config.toml"
+    assert last == (
+        "no setting that was tried and that a resume may change fits here: resume on more or larger machines, or "
+        "start a new run from the newest checkpoint, with other settings: "
+        f"`agentrl train --config {file} --model {tmp_path} --out OTHER`"
+    )
