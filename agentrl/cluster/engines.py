@@ -32,9 +32,9 @@ class Engines:
     """All engines of one model: a `Fleet` to the publisher.
 
     `spec_of(engine_id)` specifies an engine, and the workers know all of them by `model`. An engine that dies, does not
-    answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. If no machine
-    has room for it, it waits while others serve. More than `engine.restarts` incidents stop the run; engines that one
-    cause has lost, such as the loss of their machine, are one incident.
+    answer or does not hold the published weights is replaced, and the workers send its requests elsewhere. If no
+    machine has room for it, it waits while others serve. More than `engine.restarts` incidents stop the run; engines
+    that one cause has lost, such as the loss of their machine, are one incident.
 
     `devices(engine_id)` are the GPUs that an engine and learner ranks use by turns. Such engines sleep once they have
     started, and none starts while it is the learner's turn.

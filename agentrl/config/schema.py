@@ -269,7 +269,7 @@ class EngineSection(Section):
     restarts: int = Field(
         5,
         ge=0,
-        description="stop the run after more deaths of engines or workers than this; those of a machine within a minute are one",
+        description="stop the run after more deaths of engines or workers; a machine's within a minute are one",
     )
 
     @property
