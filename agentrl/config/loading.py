@@ -93,7 +93,8 @@ def resumed(run: Path, settings: Sequence[Setting] = ()) -> Config:
             f"{', '.join(fixed.values())} cannot change on resume{limit}. Start a new run: "
             f"`agentrl train --config {file} ... --out OTHER`"
         )
-    return config
+    way = config.weights.model_copy(update={"transfer": "auto"})  # it follows from the placement, which may change
+    return config.model_copy(update={"weights": way})
 
 
 def _are_same(old: Sequence[RewardModelKeys], new: Sequence[RewardModelKeys]) -> bool:

@@ -125,7 +125,7 @@ def _hosts(rank: Rank, hardware: Hardware) -> Iterator[Need]:
         device = "CPU memory" if is_alike else f"CPU memory beside {counted(gpus, 'GPU')}"
         for phase in (Phase.START, Phase.UPDATE):
             fullest = max((_host(rank, *each, phase) for each in _fullest(rank.config, gpus)), key=total)
-            if fullest:
+            if phase is Phase.START or len(fullest) > 1:
                 yield Need(device, len(memory), phase, fullest, min(memory))
 
 
@@ -142,7 +142,7 @@ def _host(rank: Rank, ranks: int, critics: int, engines: int, phase: Phase) -> t
         of_rank += rank.loading
         of_critic += critic.loading if critic else ()
     items = used(*_times(ranks, of_rank), *asleep, *_named("critic", _times(critics, of_critic)))
-    return (*items, base) if items else ()
+    return (*items, base)
 
 
 def _fullest(config: Config, gpus: int) -> Iterator[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from agentrl.planning.plan import Plan
 from agentrl.planning.ranks import width_of
 
 MOST_CHOSEN, MOST_CHANGES = 3, 4
-"""Keys that are chosen, and flags that are proposed, at once."""
+"""Keys that are compared by their speed, and keys or flags that are tried, at once."""
 LONG = 16384
 """Tokens of a context that is divided among GPUs."""
 LEAST_TOKENS = 512
@@ -80,12 +80,17 @@ class Remedy:
 
 
 def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
-    """Return the fastest setting of keys without a value at which `requested`, whose plan is `plan`, fits."""
+    """Return the fastest setting of keys without a value at which `requested`, whose plan is `plan`, fits.
+
+    More keys are tried only if it takes them.
+    """
     decided = for_algorithm(requested, learns=plan.models.learns)
     levels = [level for level in _levels(plan) if not is_set(decided, level[0])]
-    numbers = range(1, MOST_CHOSEN + 1)
-    found = [remedy for number in numbers for remedy in _fitting(decided, machine, plan, levels, number)]
-    return min(found, key=lambda remedy: remedy.plan.step_s, default=None)
+    for numbers in (range(1, MOST_CHOSEN + 1), range(MOST_CHOSEN + 1, MOST_CHANGES + 1)):
+        found = [remedy for number in numbers for remedy in _fitting(decided, machine, plan, levels, number)]
+        if found:
+            return min(found, key=lambda remedy: remedy.plan.step_s)
+    return None
 
 
 def is_set(config: Config, key: str) -> bool:
@@ -223,6 +228,7 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
     yield "learner.offload", [True] * (is_on_gpu and not learner.offload)
     splits = [split for split in (2, 4, 8, 16) if split > learner.sequence_parallel and learner.ranks % split == 0]
     yield "learner.sequence_parallel", splits if is_on_gpu and config.model.max_context >= LONG else []
+    yield "scorers.placement", ["colocate"] * (is_on_gpu and config.scorers.placement == "separate")
     yield "reward.placement", ["separate"] * (is_on_gpu and config.reward.is_shared)
     waiting = ((models.frozen, config.scorers), (models.critic, config.critic))
     has_waiting = any(model and section.placement != "separate" for model, section in waiting)
@@ -231,10 +237,12 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
 
 def _more_ranks(plan: Plan, requested: Config) -> list[Levels]:
     """Return more ranks than the user asked for. A number that is left to the machine is as large as it can be."""
-    ranks, gpus = plan.config.learner.ranks, sum(host.gpus for host in plan.hardware.hosts)
-    more = [ranks << n for n in range(1, 6) if ranks << n <= gpus]
-    is_asked = plan.config.device == "cuda" and plan.models.learns and is_set(requested, "learner.ranks")
-    return [("learner.ranks", more)] if is_asked and more else []
+    config, gpus = plan.config, sum(host.gpus for host in plan.hardware.hosts)
+    if config.device != "cuda" or not plan.models.learns:
+        return []
+    ranks = {"learner.ranks": config.learner.ranks, "critic.ranks": config.critic.separate_ranks(config.learner)}
+    asked = {key: number for key, number in ranks.items() if number and is_set(requested, key)}
+    return [(key, more) for key, n in asked.items() if (more := [n << m for m in range(1, 6) if n << m <= gpus])]
 
 
 def _engine_levels(plan: Plan) -> Iterator[Levels]:

@@ -11,10 +11,12 @@ from pydantic import BaseModel
 from agentrl.algorithms import AlgorithmConfig
 from agentrl.config.keys import RENAMED, SHORT_FLAGS, keys, value_of
 from agentrl.config.loading import load, of_arguments, of_flags, read, resumed
+from agentrl.config.resolve import resolve_run
 from agentrl.config.schema import Config
 from agentrl.config.toml import to_toml
 from agentrl.env import EnvConfig
 from agentrl.errors import ConfigError
+from tests.unit.planning.published import gpus
 
 
 def refusal(toml: Path | None = None, *overrides: tuple[str, str]) -> str:
@@ -186,6 +188,18 @@ def test_a_resume_changes_what_a_run_does_not_learn_from_and_refuses_the_rest(tm
         resumed(tmp_path, of_flags([("env.nodes", "9"), ("env.own_timeout_s", "1")]))
     with pytest.raises(ConfigError, match="steps"):
         resumed(tmp_path, of_flags([("step", "9")]))
+
+
+def test_a_resume_may_place_engines_elsewhere(tmp_path: Path) -> None:
+    """The way of the weights follows from their placement, and is in the configuration of every run."""
+    machine = gpus(4)
+    first = resolve_run(load(None, of_flags([("env", "guess"), ("engine.placement", "colocate")])), machine)
+    (tmp_path / "config.toml").write_text(to_toml(first))
+    flags = [("engine.placement", "separate"), ("engine.count", "2"), ("learner.ranks", "2")]
+    again = resolve_run(resumed(tmp_path, of_flags(flags)), machine)
+    assert (first.weights.transfer, again.weights.transfer) == ("ipc", "nccl")
+    with pytest.raises(ConfigError, match=r"--weights\.transfer cannot change on resume"):
+        resumed(tmp_path, of_flags([("weights.transfer", "nccl")]))
 
 
 class Service(BaseModel):

@@ -237,9 +237,38 @@ def test_adapters_are_proposed_where_a_word_placed_the_reference_that_they_do_wi
     flags = {"placement": "separate", "algorithm__kl_coef": 0.01}
     adapted = run(machine, model="Qwen2.5-7B", **flags, **{key.replace(".", "__"): value for key, value in pairs})
     assert (adapted.lora.rank, adapted.engine.placement, adapted.scorers.placement) == (16, "separate", None)
-    with pytest.raises(ConfigError) as fixed:
-        run(machine, model="Qwen2.5-7B", scorers__placement="separate", algorithm__kl_coef=0.01)
-    assert "adapters" not in str(fixed.value), "they would be refused beside the key"
+    fixed = {"scorers__placement": "separate", "algorithm__kl_coef": 0.01}
+    with pytest.raises(ConfigError, match=r"adapters in place of all weights fit: --lora\.rank 16 ") as caught:
+        run(machine, model="Qwen2.5-7B", **fixed)
+    [line] = [line for line in str(caught.value).splitlines() if line.startswith("adapters")]
+    _, pairs = split(shlex.split(line.partition(": ")[2]))
+    adapted = run(machine, model="Qwen2.5-7B", **fixed | {key.replace(".", "__"): value for key, value in pairs})
+    assert (adapted.lora.rank, adapted.scorers.placement) == (16, "colocate"), "adapters are refused beside the key"
+
+
+def test_scorers_share_the_ranks_where_they_do_not_fit_alone() -> None:
+    flags = {"algorithm__name": "distillation", "algorithm__teacher": "Llama-3.1-70B"}
+    [found] = found_for("Qwen2.5-7B", gpus(8), **flags, scorers__placement="separate")
+    assert "--scorers.placement colocate" in found.flags
+
+
+def test_a_critic_gets_more_ranks() -> None:
+    flags = {"algorithm__name": "ppo", "critic__model": "Qwen2.5-32B", "critic__placement": "separate"}
+    [found] = found_for("Qwen2.5-0.5B", gpus(16), **flags, critic__ranks=1)
+    assert "--critic.ranks" in found.flags
+
+
+def test_four_open_keys_are_chosen_where_fewer_do_not_fit() -> None:
+    machine = together((gpus(8),) * 4)
+    fitting = run(machine, model="Llama-3.1-70B", rollout__max_staleness=2)
+    assert (fitting.learner.zero_stage, fitting.engine.placement) == (3, "separate")
+
+
+def test_the_processes_of_a_machine_are_counted_though_nothing_waits_in_its_memory() -> None:
+    flags = {"lora__rank": 16, "lora__load_in_4bit": "true", "engine__count": 1, "engine__placement": "separate"}
+    few, many = (plan("Qwen2.5-7B", gpus(8), **flags, rollout__workers=workers) for workers in (8, 10_000))
+    assert (few.fit, many.fit) == (Fit.FITS, Fit.EXCEEDS)
+    assert [need.device for need in many.exceeding] == ["CPU memory"]
 
 
 def test_settings_that_the_algorithm_refuses_are_not_said_to_need_memory() -> None:
