@@ -137,7 +137,7 @@ class Engines:
         try:
             engine.host, _ = await actor.address(deadline_s)
         except DeadlineError:
-            raise NoRoomError(f"no machine of the cluster has had room for it for {deadline_s:.0f} s") from None
+            raise NoRoomError(f"no machine had room for {actor.name} within {deadline_s:.0f} s") from None
         devices = await self._devices(engine_id) if self._devices else ()
         await actor.make(*([list(devices)] if devices else []), deadline_s=deadline_s)
         await engine.start(deadline_s)

@@ -337,7 +337,7 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     cluster.is_full = True
     run.replace(0, "its machine died")
     assert set(await run.events(10)) == {("lost: its machine died", 0)}
-    waits = "engine 0 still waits to be replaced: no machine of the cluster has had room for it for 600 s"
+    waits = "engine 0 still waits to be replaced: no machine had room for engine 0 within 600 s"
     assert set(run.notes[1:]) == {waits}
     assert len(read_restarts(run.folder)) == 1
     cluster.is_full = False
@@ -346,7 +346,7 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     assert list(run.engines.serving()) == [0, 1]
     cluster.is_full = True
     run.engines.replace(dict(enumerate(run.engines.current)), "all died")
-    with pytest.raises(RunError, match=r"^engines died 3 times .*no machine of the cluster has had room"):
+    with pytest.raises(RunError, match=r"^engines died 3 times .*no machine had room for engine"):
         await run.end()
     await run.close()
 
