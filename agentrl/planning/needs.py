@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentrl.config.machine import GIB
 from agentrl.config.schema import Config, LoraSection
@@ -172,47 +173,58 @@ def _times(count: int, items: Iterable[Item]) -> tuple[Item, ...]:
 # On CPUs.
 
 
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """Processes of one kind on CPUs; `role` names what all that do the same take together."""
+
+    device: str
+    role: str
+    count: int
+    phase: Phase
+    items: tuple[Item, ...]
+    gib: float
+
+    @property
+    def each(self) -> tuple[Item, ...]:
+        """What one of them takes."""
+        return (*self.items, Item("process", int(self.gib * GIB)))
+
+
 def _on_cpus(config: Config, models: RunModels, hardware: Hardware) -> Iterator[Need]:
-    """Yield the memory of all machines: processes keep what they free, so that their peaks add up."""
-    engine = engine_of(config, models)
-    roles = [_role_engine(config, *role) for role in models.roles]
-    engines = [engine] * config.engine.count + roles
-    items = [Item("engines", sum(total(awake(each, 0)) for each in engines))]
-    processes = len(engines) * ENGINE_GIB + config.rollout.workers * WORKER_GIB + len(models.rewards) * RANK_GIB
-    items.append(Item("reward models", sum(total(reward_model(config, shape)) for shape in models.rewards)))
+    """Yield the memory of all machines: processes keep what they free, so that their peaks add up.
+
+    Of several machines the one with the most memory must have room for the largest process.
+    """
+    kinds = list(_processes(config, models))
+    taken: Counter[str] = Counter()
+    for kind in kinds:
+        taken[kind.role] += kind.count * total(kind.items)
     if models.learns:
-        rank = Rank(config, models)
-        ranks, separate = config.learner.ranks, config.scorers.placement == "separate"
-        items.append(Item("learner", ranks * total(on_cpu(rank))))
-        critics = config.critic.separate_ranks(config.learner)
-        items.append(Item("critic", critics * total(on_cpu(rank.apart)) if rank.apart else 0))
-        items.append(Item("scorers", total(separate_scorers(rank)) if separate else 0))
-        items.append(Item("publication", total(rank.publication)))
-        processes += (ranks + critics + separate) * RANK_GIB
-    items.append(Item("processes", int(processes * GIB)))
-    yield Need("CPU memory", 1, Phase.UPDATE, used(*items), hardware.host_bytes)
+        taken["publication"] = total(Rank(config, models).publication)
+    taken["processes"] = int(GIB * (sum(kind.count * kind.gib for kind in kinds) + config.rollout.workers * WORKER_GIB))
+    yield Need("CPU memory", 1, Phase.UPDATE, used(*(Item(*each) for each in taken.items())), hardware.host_bytes)
     if len(hardware.hosts) > 1:
-        yield max(_processes(config, models, hardware.largest_host_bytes), key=lambda process: process.nbytes)
-    yield starting(engine, "engine", config.engine.count, 0)
-    yield from (starting(role, "role engine", 1, 0) for role in roles)
+        largest = max(kinds, key=lambda kind: total(kind.each))
+        capacity, limit = hardware.largest_host_bytes, "the machine with the most memory has"
+        yield Need(largest.device, largest.count, largest.phase, largest.each, capacity, limit)
+    yield starting(engine_of(config, models), "engine", config.engine.count, 0)
+    yield from (starting(_role_engine(config, *role), "role engine", 1, 0) for role in models.roles)
 
 
-def _processes(config: Config, models: RunModels, capacity: int) -> Iterator[Need]:
-    """Yield what each kind of process needs of the machine with the most memory: a process is on one machine."""
-
-    def process(device: str, count: int, phase: Phase, items: Iterable[Item], gib: float) -> Need:
-        base = Item("process", int(gib * GIB))
-        return Need(device, count, phase, (*items, base), capacity, "the machine with the most memory has")
-
-    yield process("engine", config.engine.count, Phase.SAMPLING, awake(engine_of(config, models), 0), ENGINE_GIB)
+def _processes(config: Config, models: RunModels) -> Iterator[_Processes]:
+    """Yield the processes of a run but for its workers."""
+    served = awake(engine_of(config, models), 0)
+    yield _Processes("engine", "engines", config.engine.count, Phase.SAMPLING, served, ENGINE_GIB)
     for role in models.roles:
-        yield process("role engine", 1, Phase.SAMPLING, awake(_role_engine(config, *role), 0), ENGINE_GIB)
+        served = awake(_role_engine(config, *role), 0)
+        yield _Processes("role engine", "engines", 1, Phase.SAMPLING, served, ENGINE_GIB)
     for shape in models.rewards:
-        yield process("reward model", 1, Phase.SAMPLING, reward_model(config, shape), RANK_GIB)
+        loaded = reward_model(config, shape)
+        yield _Processes("reward model", "reward models", 1, Phase.SAMPLING, loaded, RANK_GIB)
     if models.learns:
         rank, critics = Rank(config, models), config.critic.separate_ranks(config.learner)
-        yield process("learner rank", config.learner.ranks, Phase.UPDATE, on_cpu(rank), RANK_GIB)
+        yield _Processes("learner rank", "learner", config.learner.ranks, Phase.UPDATE, on_cpu(rank), RANK_GIB)
         if rank.apart:
-            yield process("critic rank", critics, Phase.UPDATE, on_cpu(rank.apart), RANK_GIB)
+            yield _Processes("critic rank", "critic", critics, Phase.UPDATE, on_cpu(rank.apart), RANK_GIB)
         if config.scorers.placement == "separate":
-            yield process("scorers", 1, Phase.SCORING, separate_scorers(rank), RANK_GIB)
+            yield _Processes("scorers", "scorers", 1, Phase.SCORING, separate_scorers(rank), RANK_GIB)
