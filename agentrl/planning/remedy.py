@@ -107,17 +107,20 @@ def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, .
     """
     if found := _nearest(requested, machine, plan):
         return (found,)
-    others = [_on_more_machines(requested, machine, plan)]
-    if not plan.resumes:
-        others.insert(0, _in_cpu_memory(requested, machine, plan))
-    if not plan.resumes and plan.models.learns and not requested.lora.rank:
-        adapted = replace(plan, models=plan.models.with_adapters(plan.config))
-        # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
-        undone = (Change("scorers.offload", False),) * requested.scorers.offload
-        ways = dict.fromkeys((*first, *more) for first in (ADAPTERS, QUANTIZED) for more in ((), undone))
-        tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in ways)
-        others.insert(0, next(filter(None, tried), None))
-    return tuple(filter(None, others))
+    others = (_on_more_machines,) if plan.resumes else (_with_adapters, _in_cpu_memory, _on_more_machines)
+    return tuple(filter(None, (way(requested, machine, plan) for way in others)))
+
+
+def _with_adapters(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
+    """Return the nearest setting with adapters in place of all weights, in 4 bits if it takes that."""
+    if not plan.models.learns or requested.lora.rank:
+        return None
+    adapted = replace(plan, models=plan.models.with_adapters(plan.config))
+    # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
+    undone = (Change("scorers.offload", False),) * requested.scorers.offload
+    ways = dict.fromkeys((*first, *more) for first in (ADAPTERS, QUANTIZED) for more in ((), undone))
+    tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in ways)
+    return next(filter(None, tried), None)
 
 
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
