@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import random
-import socket
 import statistics
 import time
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence
+from agentrl.cluster.ports import free_port
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
@@ -105,13 +105,6 @@ class Bare:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(norm)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def main() -> None:

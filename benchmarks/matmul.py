@@ -23,13 +23,14 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
+from agentrl.cluster.ports import free_port
 from agentrl.config.models import locate
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.batch import build_trees
 from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
-from benchmarks.learner import LR, Shape, free_port, samples
+from benchmarks.learner import LR, Shape, samples
 from benchmarks.timing import alternated, last_line, median
 
 PRODUCTS = 20

@@ -30,6 +30,7 @@ from transformers import AutoConfig
 from agentrl.algorithms.driver import assign
 from agentrl.algorithms.registry import make_algorithm
 from agentrl.algorithms.sample import TrainSequence, attach, samples_of, train_sequences
+from agentrl.cluster.ports import free_port
 from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, LearnerSection, LoraSection
 from agentrl.learner.batch import build_trees
@@ -41,7 +42,7 @@ from agentrl.records.folder import RunFolder
 from agentrl.training.replay import ReplayPlan, stored_batches
 from agentrl.types import Group
 from benchmarks.arms import Arm, threads
-from benchmarks.learner import LR, Shape, free_port, samples
+from benchmarks.learner import LR, Shape, samples
 from benchmarks.memory import forget_peak, peak_bytes
 from benchmarks.timing import alternated, column, last_line, median
 

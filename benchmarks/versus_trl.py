@@ -25,6 +25,7 @@ import numpy as np
 
 from agentrl.algorithms.driver import assign
 from agentrl.algorithms.sample import Columns, TrainSequence, plain_sequence, samples_of, train_sequences
+from agentrl.cluster.ports import free_port
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import vllm_spec
 from agentrl.config.models import locate
@@ -38,7 +39,7 @@ from agentrl.training.session import Session
 from agentrl.training.setup import open_run
 from agentrl.types import Batch, SampleId
 from benchmarks.arms import Arm, threads
-from benchmarks.learner import Bare, free_port
+from benchmarks.learner import Bare
 from benchmarks.raw import RawBatch
 from benchmarks.rival import MISSING, Fixed, Question, Rival, RivalLoss, RivalSpec
 from benchmarks.rollout import config_of, flags, raw_arm, raw_requests, stop_tokens

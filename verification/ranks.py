@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import torch
 from torch import distributed as dist
 
 from agentrl.algorithms.sample import TrainSequence
+from agentrl.cluster.ports import free_port
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec
 from tests.real.learner_ranks import scored
@@ -63,7 +63,7 @@ def trained(specs: Sequence[LearnerSpec], batches: Sequence[Batch], folder: Path
     found: dict[int, Trained] = {}
     for device in dict.fromkeys(spec.device for spec in specs):
         numbers = [number for number, spec in enumerate(specs) if spec.device == device]
-        job = Job(tuple(specs[number] for number in numbers), tuple(batches), ranks, _free_port(), folder)
+        job = Job(tuple(specs[number] for number in numbers), tuple(batches), ranks, free_port(), folder)
         found |= dict(zip(numbers, _run(job, device), strict=True))
     return [found[number] for number in range(len(specs))]
 
@@ -83,13 +83,6 @@ def _run(job: Job, device: str) -> list[Trained]:
         raise BoundError(f"the processes of {job.ranks} ranks ended with {codes}; their output has the errors")
     reports: list[Trained] = pickle.loads((job.folder / f"trained-{job.port}").read_bytes())
     return reports
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _gpu(rank: int) -> str:

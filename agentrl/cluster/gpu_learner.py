@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.cluster.ray.actors import free_port
+from agentrl.cluster.ports import free_port
 from agentrl.engine.remote import RemoteEngine
 from agentrl.learner.policy_learner import PolicyLearner
 from agentrl.learner.spec import LearnerSpec

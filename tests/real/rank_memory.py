@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from agentrl.algorithms.sample import TrainSequence
+from agentrl.cluster.ports import free_port
 from agentrl.config.schema import LearnerSection
 from agentrl.learner.memory import keep_freed_memory
 from agentrl.learner.policy_learner import PolicyLearner
@@ -94,10 +94,7 @@ def forked(job: Job) -> None:
 def main(model: str, dtype: str, ranks: str, stage: str) -> None:
     """Run the ranks some times, one after another."""
     for _ in range(PROCESSES):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        forked(Job(Path(model), dtype, int(ranks), int(stage), port))
+        forked(Job(Path(model), dtype, int(ranks), int(stage), free_port()))
 
 
 if __name__ == "__main__":

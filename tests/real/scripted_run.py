@@ -19,7 +19,8 @@ from typing import Any, cast
 from agentrl.algorithms.sample import Array, Column, TrainSequence
 from agentrl.cli.main import main as agentrl
 from agentrl.cluster.actors import Actors
-from agentrl.cluster.ray.actors import free_port, node_address
+from agentrl.cluster.ports import free_port
+from agentrl.cluster.ray.actors import node_address
 from agentrl.cluster.relay import HostAgents
 from agentrl.cluster.signals import Stop
 from agentrl.cluster.specs import make_learner

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.cluster.ray.actors import free_port
+from agentrl.cluster.ports import free_port
 from agentrl.config.loading import load, of_flags
 from agentrl.config.resolve import resolve_run
 from agentrl.records.folder import RunFolder, marked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from transformers import (
 )
 
 from agentrl.algorithms import AlgorithmConfig, RunShape
+from agentrl.cluster.ports import free_port
 from agentrl.config.models import locate
 from agentrl.config.schema import AlgorithmSection, CriticSection, LearnerSection, LoraSection, ScorersSection
 from agentrl.learner import checkpoint
@@ -60,10 +60,7 @@ def spec(model: Path, algorithm: AlgorithmSection | None = None, **learner: Any)
 
 def run(scenario: str, folder: Path, *specs: LearnerSpec, ranks: int = 1) -> list[Any]:
     """What each rank brought back; None from one that died."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    job = Job(scenario, specs, ranks, port, folder)
+    job = Job(scenario, specs, ranks, free_port(), folder)
     return run_ranks("tests.real.learner_ranks", job, folder, ranks, DEADLINE_S)
 
 

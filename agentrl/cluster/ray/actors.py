@@ -7,7 +7,6 @@ import copy
 import inspect
 import itertools
 import os
-import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from agentrl.cluster.placement import ANYWHERE, Place
+from agentrl.cluster.ports import free_port
 from agentrl.cluster.processes import ProcessRecord, identified, this_host
 from agentrl.errors import AgentRLError, DeadlineError, catch
 
@@ -262,14 +262,6 @@ def interface_of(address: str) -> str:
     """Return the name of the network interface of this machine that has an address; "" if none has it."""
     found = psutil.net_if_addrs().items()
     return next((name for name, addresses in found if address in {each.address for each in addresses}), "")
-
-
-def free_port() -> int:
-    """Return a free TCP port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def first_line(error: BaseException) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from agentrl_tools.mcp import McpServer
 from agentrl_tools.mcp import connection as module
 from agentrl_tools.mcp import server as toolset
 
+from agentrl.cluster.ports import free_port
 from agentrl.env import EnvDriver, Limits, Task, Tool
 from agentrl.errors import AgentRLError, ConfigError, DeadlineError
 from tests.unit.env.test_tools import calls
@@ -408,9 +408,7 @@ async def test_a_server_of_the_sdk_answers_over_stdio() -> None:
 async def test_a_server_of_the_sdk_answers_over_http_and_its_death_is_the_infrastructures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(HERE / "sdk_server.py"), str(port), stderr=asyncio.subprocess.DEVNULL
     )
