@@ -22,6 +22,8 @@ from agentrl.weights.publisher import Refill
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
+NOWHERE = "no machine"
+"""In place of the machine of engines that wait for one: when their time runs out together, that is one incident."""
 
 
 class NoRoomError(AgentRLError):
@@ -137,7 +139,8 @@ class Engines:
         try:
             engine.host, _ = await actor.address(deadline_s)
         except DeadlineError:
-            raise NoRoomError(f"no machine had room for {actor.name} within {deadline_s:.0f} s") from None
+            why = "none has room, or its process starts too slowly"
+            raise NoRoomError(f"no machine started {actor.name} within {deadline_s:.0f} s: {why}") from None
         devices = await self._devices(engine_id) if self._devices else ()
         await actor.make(*([list(devices)] if devices else []), deadline_s=deadline_s)
         await engine.start(deadline_s)
@@ -177,11 +180,12 @@ class Engines:
                 break
             if isinstance(error, RunError | LearnerError):  # a learner that fails in the refill loses every engine
                 raise error
-            if isinstance(error, NoRoomError) and self.serving():
+            has_none = isinstance(error, NoRoomError)
+            if has_none and self.serving():
                 self._restarts.waits(name, str(error))
                 continue
             why = str(as_run_error(error))
-            self._restarts.lost("engines", {name: ""}, why)
+            self._restarts.lost("engines", {name: NOWHERE if has_none else ""}, why)
         self._restarts.back(name)
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id], self.model))
 

@@ -59,6 +59,8 @@ def _check_numbers(config: Config, machine: Machine, *, learns: bool) -> None:
     """
     numbers = {"engine.count": config.engine.count} | ({"learner.ranks": config.learner.ranks} if learns else {})
     left = " and ".join(key for key, number in numbers.items() if not number)
+    if config.engine.placement == "colocate" and learns and any(numbers.values()):
+        return  # the other follows from it
     has_gpus = {
         "engine": True,
         "learner": learns,

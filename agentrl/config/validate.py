@@ -63,7 +63,7 @@ def _stack(config: Config, machine: Machine) -> Iterator[str]:
 def _on_cpus(config: Config, machine: Machine) -> Iterator[str]:
     engine, transfer = config.engine, config.weights.transfer
     if transfer != "shm":
-        yield f"weights.transfer {transfer} needs GPUs; leave it out"
+        yield f"weights.transfer {transfer} needs GPUs: set it to auto"
     for key in ("tensor_parallel", "pipeline_parallel"):
         if getattr(engine, key) > 1:
             yield f"engine.{key} splits a model over GPUs; on CPUs set it to 1 and raise engine.count"
@@ -146,7 +146,7 @@ def _on_gpus(config: Config, machine: Machine) -> Iterator[str]:
         )
     if transfer != transfer_of("cuda", engine, config.lora):
         what = "lora.publish adapter" if config.lora.publish == "adapter" else decided(config, "engine")
-        yield f"weights.transfer {transfer} does not work with {what}: leave it out"
+        yield f"weights.transfer {transfer} does not work with {what}: set it to auto"
     if learner.offload and learner.stage == 0:
         yield "learner.offload needs learner.zero_stage 1, 2 or 3"
 

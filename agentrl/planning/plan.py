@@ -83,6 +83,11 @@ class Plan:
         """Whether every need fits. Counts no further than to the first that does not."""
         return all(need.fit is Fit.FITS for need in needs_of(self.config, self.models, self.hardware))
 
+    @property
+    def may_fit(self) -> bool:
+        """Whether no need exceeds its device. Counts no further than to the first that does."""
+        return all(need.fit is not Fit.EXCEEDS for need in needs_of(self.config, self.models, self.hardware))
+
     @cached_property
     def seconds(self) -> tuple[Seconds, ...]:
         """Seconds of a step by phase."""

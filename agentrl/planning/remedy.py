@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
@@ -45,6 +45,7 @@ class Change:
         return f"--{self.key} {value}"
 
 
+TRANSFER = Change("weights.transfer", "auto")
 ADAPTERS = (Change("lora.rank", 16),)
 QUANTIZED = (*ADAPTERS, Change("lora.load_in_4bit", True))
 PARKED = (
@@ -70,13 +71,17 @@ class Remedy:
     @property
     def advice(self) -> str:
         """The sentence that proposes it."""
+        return self._proposal if self.plan.fits else f"{self._proposal} (tight: it may run out of memory)"
+
+    @property
+    def _proposal(self) -> str:
         if self.nodes:
             return f"on {self.nodes} machines it fits with {self.flags or 'the same settings'}"
         if self.changes[: len(PARKED)] == PARKED:
             return f"parameters and optimizer in CPU memory fit, and are sent in every pass: {self.flags}"
         if self.changes[: len(ADAPTERS)] == ADAPTERS:
             return f"adapters in place of all weights fit: {self.flags}"
-        return f"nearest setting that fits: {self.flags}"
+        return f"nearest setting{' that fits' * self.plan.fits}: {self.flags}"
 
 
 def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
@@ -87,9 +92,9 @@ def fastest(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
     decided = for_algorithm(requested, learns=plan.models.learns)
     levels = [level for level in _levels(plan) if not is_set(decided, level[0])]
     for numbers in (range(1, MOST_CHOSEN + 1), range(MOST_CHOSEN + 1, MOST_CHANGES + 1)):
-        found = [remedy for number in numbers for remedy in _fitting(decided, machine, plan, levels, number)]
-        if found:
-            return min(found, key=lambda remedy: remedy.plan.step_s)
+        found = [remedy for number in numbers for remedy in _possible(decided, machine, plan, levels, number)]
+        if fitting := [remedy for remedy in found if remedy.plan.fits]:
+            return min(fitting, key=lambda remedy: remedy.plan.step_s)
     return None
 
 
@@ -102,13 +107,14 @@ def is_set(config: Config, key: str) -> bool:
 def remedies(requested: Config, machine: Machine, plan: Plan) -> tuple[Remedy, ...]:
     """Return the fewest changes of any key with which the run fits, and of those the fastest.
 
-    If there are none, return what else fits: adapters in place of all weights, parameters in CPU memory, and more
-    machines. Of a run that is resumed, only what a resume may change is changed.
+    If there are none, return those with which it is tight, and what else fits: adapters in place of all weights,
+    parameters in CPU memory, and more machines. Of a run that is resumed, only what a resume may change is changed.
     """
-    if found := _nearest(requested, machine, plan):
-        return (found,)
+    nearest = _nearest(requested, machine, plan)
+    if nearest and nearest.plan.fits:
+        return (nearest,)
     others = (_on_more_machines,) if plan.resumes else (_with_adapters, _in_cpu_memory, _on_more_machines)
-    return tuple(filter(None, (way(requested, machine, plan) for way in others)))
+    return tuple(filter(None, (nearest, *(way(requested, machine, plan) for way in others))))
 
 
 def _with_adapters(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
@@ -119,21 +125,38 @@ def _with_adapters(requested: Config, machine: Machine, plan: Plan) -> Remedy | 
     # With adapters the policy's own weights are the reference, and nothing may be left to wait in CPU memory.
     undone = (Change("scorers.offload", False),) * requested.scorers.offload
     ways = dict.fromkeys((*first, *more) for first in (ADAPTERS, QUANTIZED) for more in ((), undone))
-    tried = (_nearest(_changed(requested, first), machine, adapted, first) for first in ways)
-    return next(filter(None, tried), None)
+    return _first(_nearest(_changed(requested, first), machine, adapted, first) for first in ways)
 
 
 def _nearest(requested: Config, machine: Machine, plan: Plan, first: tuple[Change, ...] = ()) -> Remedy | None:
     if _exceeds_machine(plan):
         return None
     decided = for_algorithm(requested, learns=plan.models.learns)
-    levels = [*_levels(plan), *_more_ranks(plan, decided)]
-    for number in range(MOST_CHANGES + 1):
-        found = list(_fitting(decided, machine, plan, levels, number))
-        if found:
-            best = min(found, key=lambda remedy: remedy.plan.step_s)
-            return replace(best, changes=(*first, *best.changes))
-    return None
+    levels: dict[str, list[Any]] = {}
+    for key, values in (*_levels(plan), *_more_ranks(plan, decided)):
+        levels.setdefault(key, []).extend(values)
+    freed = _changed(decided, (TRANSFER,))  # the way of the weights that is set may be that of one placement alone
+    best = _first(_best(freed, machine, plan, list(levels.items()), n) for n in range(MOST_CHANGES + 1))
+    if best is None:
+        return None
+    is_other = decided.weights.transfer not in (TRANSFER.value, best.plan.config.weights.transfer)
+    return replace(best, changes=(*first, *best.changes, *(TRANSFER,) * is_other))
+
+
+def _best(requested: Config, machine: Machine, plan: Plan, levels: Sequence[Levels], number: int) -> Remedy | None:
+    """Return the fastest setting that differs in `number` keys and fits, else the fastest that is tight."""
+    found = list(_possible(requested, machine, plan, levels, number))
+    return min(found, key=lambda remedy: (not remedy.plan.fits, remedy.plan.step_s), default=None)
+
+
+def _first(found: Iterable[Remedy | None]) -> Remedy | None:
+    """Return the first setting that fits, else the first that is tight."""
+    tight = None
+    for one in found:
+        if one and one.plan.fits:
+            return one
+        tight = tight or one
+    return tight
 
 
 def _in_cpu_memory(requested: Config, machine: Machine, plan: Plan) -> Remedy | None:
@@ -157,24 +180,25 @@ def _on_more_machines(requested: Config, machine: Machine, plan: Plan) -> Remedy
     """Return the nearest setting on 2, 4 or 8 times as many machines."""
     if not machine.gpus:
         return None
-    for times in MORE_NODES:
-        larger = together((machine.hosts or (machine,)) * times)
-        hardware = Hardware.of(larger)
-        found = _nearest(requested, larger, replace(plan, hardware=hardware))
-        if found:
-            return replace(found, nodes=len(hardware.hosts))
-    return None
+    return _first(_on_machines(requested, machine, plan, times) for times in MORE_NODES)
 
 
-def _fitting(
+def _on_machines(requested: Config, machine: Machine, plan: Plan, times: int) -> Remedy | None:
+    larger = together((machine.hosts or (machine,)) * times)
+    hardware = Hardware.of(larger)
+    found = _nearest(requested, larger, replace(plan, hardware=hardware))
+    return replace(found, nodes=len(hardware.hosts)) if found else None
+
+
+def _possible(
     requested: Config, machine: Machine, plan: Plan, levels: Sequence[Levels], number: int
 ) -> Iterator[Remedy]:
-    """Yield the settings that differ in `number` keys, fit and can train."""
+    """Yield the settings that differ in `number` keys, fit or are tight, and can train."""
     for chosen in combinations(levels, number):
         for values in product(*(values for _, values in chosen)):
             changes = tuple(Change(key, value) for (key, _), value in zip(chosen, values, strict=True))
             tried = _tried(_changed(requested, changes), machine, plan)
-            if tried and tried.fits and _can_train(tried):
+            if tried and tried.may_fit and _can_train(tried):
                 yield Remedy(changes, tried)
 
 
@@ -239,12 +263,17 @@ def _learner_levels(plan: Plan) -> Iterator[Levels]:
 
 
 def _more_ranks(plan: Plan, requested: Config) -> list[Levels]:
-    """Return more ranks than the user asked for. A number that is left to the machine is as large as it can be."""
+    """Return more ranks than the user asked for, and more engines on the GPUs that these share.
+
+    A number that is left to the machine is as large as it can be.
+    """
     config, gpus = plan.config, sum(host.gpus for host in plan.hardware.hosts)
     if config.device != "cuda" or not plan.models.learns:
         return []
-    ranks = {"learner.ranks": config.learner.ranks, "critic.ranks": config.critic.separate_ranks(config.learner)}
-    asked = {key: number for key, number in ranks.items() if number and is_set(requested, key)}
+    numbers = {"learner.ranks": config.learner.ranks, "critic.ranks": config.critic.separate_ranks(config.learner)}
+    if config.engine.placement == "colocate":
+        numbers["engine.count"] = config.engine.count
+    asked = {key: number for key, number in numbers.items() if number and is_set(requested, key)}
     return [(key, more) for key, n in asked.items() if (more := [n << m for m in range(1, 6) if n << m <= gpus])]
 
 

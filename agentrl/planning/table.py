@@ -25,7 +25,6 @@ LAYOUT = (
     "engine.placement",
     "learner.ranks",
     "learner.zero_stage",
-    "critic.ranks",
 )
 """The keys that say what the processes of a plan are."""
 SHOWN = 3
@@ -48,20 +47,23 @@ def json_of(plan: Plan, chosen: Sequence[Change] = (), found: Sequence[Remedy] =
     needs = [
         asdict(need) | {"phase": need.phase.value, "nbytes": need.nbytes, "fit": need.fit.value} for need in plan.needs
     ]
+    critics = plan.config.critic.separate_ranks(plan.config.learner)  # as many as the learner's, if that is not set
     return json.dumps(
         {
             "model": plan.config.model.name,
             "parameters": plan.models.policy.parameters,
             "gpu": plan.hardware.kind.name if plan.config.device == "cuda" else None,
             "gpus": [host.gpus for host in plan.hardware.hosts],
-            "layout": {key: value_of(plan.config, key) for key in LAYOUT},
+            "layout": {key: value_of(plan.config, key) for key in LAYOUT} | {"critic.ranks": critics},
             "chosen": [str(change) for change in chosen],
             "needs": needs,
             "seconds": {one.phase.value: round(one.seconds, 3) for one in plan.seconds},
             "step_s": round(plan.step_s, 3),
             "published": plan.published,
             "fit": plan.fit.value,
-            "remedies": [{"nodes": one.nodes, "flags": list(map(str, one.changes))} for one in found],
+            "remedies": [
+                {"nodes": one.nodes, "flags": list(map(str, one.changes)), "fit": one.plan.fit.value} for one in found
+            ],
         },
         indent=1,
     )

@@ -103,7 +103,9 @@ def _placed(recorded: Config, hardware: Hardware, changes: Mapping[str, Any], st
     episodes = recorded.rollout.samples * (1 + staleness)
     if not hardware.gpus:
         share = hardware.cores if staleness == 0 else max(1, hardware.cores // 2)
-        yield from ({"engine.count": count} for count in _counts(min(share, episodes) + 1, changes.get("engine.count")))
+        given = changes.get("engine.count")
+        most = share if given else min(share, episodes)
+        yield from ({"engine.count": count} for count in _counts(most + 1, given))
         return
     gpus, size, most = hardware.gpus, recorded.engine.gpus, most_ranks(recorded)
     placement, engines, ranks = (changes.get(key) for key in ("engine.placement", "engine.count", "learner.ranks"))

@@ -87,6 +87,15 @@ def test_json_has_the_layout(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--learner.zero_stage {layout['learner.zero_stage']}" in found["chosen"]
 
 
+def test_the_layout_has_the_ranks_of_a_critic_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    apart = ("--engine.placement", "separate", "--critic.placement", "separate")
+    words = ("Qwen/Qwen2.5-7B", "--gpus", "16", "--algorithm.name", "ppo", *apart, "--json")
+    layout = json.loads(printed(capsys, *words)[1])["layout"]
+    assert layout["critic.ranks"] == layout["learner.ranks"] > 0
+    engines = layout["engine.count"] * layout["engine.tensor_parallel"]
+    assert engines + layout["learner.ranks"] + layout["critic.ranks"] == 16
+
+
 def test_nothing_but_json_is_printed(tmp_path: Path) -> None:
     """DeepSpeed, which knows its options, logs to stdout when it is imported."""
     parked = ("--learner.zero_stage", "3", "--learner.deepspeed.offload_param.device", "cpu")

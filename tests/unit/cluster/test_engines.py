@@ -324,9 +324,10 @@ class Full(Processes):
         return process
 
     is_full = False
+    times_out: asyncio.Event | None = None
 
     async def never(self, deadline_s: float) -> tuple[str, int]:
-        await asyncio.sleep(0)
+        await (self.times_out.wait() if self.times_out else asyncio.sleep(0))
         raise DeadlineError(f"start took longer than {deadline_s:.0f} s")
 
 
@@ -337,8 +338,8 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     cluster.is_full = True
     run.replace(0, "its machine died")
     assert set(await run.events(10)) == {("lost: its machine died", 0)}
-    waits = "engine 0 still waits to be replaced: no machine had room for engine 0 within 600 s"
-    assert set(run.notes[1:]) == {waits}
+    waits = "engine 0 still waits to be replaced: no machine started engine 0 within 600 s: none has room, "
+    assert {note.startswith(waits) for note in run.notes[1:]} == {True}
     assert len(read_restarts(run.folder)) == 1
     cluster.is_full = False
     while (await run.events(1)) != [("restarted", 0)]:
@@ -346,8 +347,26 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     assert list(run.engines.serving()) == [0, 1]
     cluster.is_full = True
     run.engines.replace(dict(enumerate(run.engines.current)), "all died")
-    with pytest.raises(RunError, match=r"^engines died 3 times .*no machine had room for engine"):
+    with pytest.raises(RunError, match=r"^engines died 3 times .*no machine started engine"):
         await run.end()
+    await run.close()
+
+
+async def test_engines_that_wait_for_the_same_machine_are_one_incident_each_time_they_wait_in_vain(
+    tmp_path: Path,
+) -> None:
+    cluster = Full()
+    run = Run(tmp_path, count=8, restarts=3, processes=cluster)
+    await run.start()
+    cluster.is_full, cluster.times_out = True, asyncio.Event()
+    run.engines.replace(dict(enumerate(run.engines.current)), "their machine is gone")
+    assert Counter(what[:4] for what, _ in await run.events(8)) == {"lost": 8}
+    first, cluster.times_out = cluster.times_out, asyncio.Event()
+    first.set()
+    assert Counter(what[:4] for what, _ in await run.events(8)) == {"lost": 8}
+    cluster.is_full = False
+    cluster.times_out.set()
+    assert Counter(what[:4] for what, _ in await run.events(16)) == {"lost": 8, "rest": 8}
     await run.close()
 
 

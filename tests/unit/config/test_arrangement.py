@@ -148,6 +148,13 @@ def test_numbers_are_not_chosen_for_all_machines_where_a_role_may_use_only_some(
     assert resolve_run(config, together([LAPTOP] * 3)).engine.count, "and CPUs are not reserved"
 
 
+@pytest.mark.parametrize("given", [{"engine": {"count": 8}}, {"learner": {"ranks": 8}}])
+def test_a_number_that_follows_from_the_other_is_not_chosen_for_all_machines(given: Keys) -> None:
+    shared = {"nodes": "fast", "placement": "colocate"} | given.get("engine", {})
+    config = resolve_run(Config.model_validate(given | {"engine": shared}), machines(8, 8))
+    assert (config.engine.count, config.learner.ranks) == (8, 8)
+
+
 def test_numbers_that_are_given_are_taken_on_some_of_the_machines() -> None:
     keys = {"engine": {"nodes": "fast", "count": 8}, "learner": {"nodes": "big", "ranks": 16}}
     config = resolve_run(Config.model_validate(keys), machines(8, 8, 8))

@@ -200,7 +200,7 @@ def test_what_the_user_sets_is_kept() -> None:
     ("machine", "given", "words"),
     [
         (LAPTOP, {"device": "cuda"}, "no GPU is visible"),
-        (LAPTOP, {"weights.transfer": "nccl"}, "weights.transfer nccl needs GPUs; leave it out"),
+        (LAPTOP, {"weights.transfer": "nccl"}, "weights.transfer nccl needs GPUs: set it to auto"),
         (LAPTOP, {"engine.tensor_parallel": "2"}, "on CPUs set it to 1"),
         (LAPTOP, {"engine.placement": "colocate"}, "leave it out"),
         (LAPTOP, {"learner.offload": "true", "learner.zero_stage": "2"}, "learner.offload"),

@@ -191,7 +191,9 @@ def test_an_engine_may_be_split_over_the_gpus_of_the_largest_machine() -> None:
 def test_adapters_and_more_machines_are_proposed_only_where_no_setting_fits() -> None:
     [setting] = found_for("Qwen2.5-7B", gpus(1))
     assert setting.advice.startswith("nearest setting that fits: --")
-    adapters, _, machines = found_for("Qwen2.5-7B", gpus(1, 48))
+    tight, adapters, _, machines = found_for("Qwen2.5-7B", gpus(1, 48))
+    assert tight.advice.startswith("nearest setting: --learner.zero_stage 2 ")
+    assert tight.advice.endswith(" --learner.offload true (tight: it may run out of memory)")
     assert adapters.advice.startswith("adapters in place of all weights fit: --lora.rank 16 ")
     assert machines.advice.startswith(f"on {machines.nodes} machines it fits with --")
     assert len(machines.plan.hardware.hosts) == machines.nodes
@@ -512,6 +514,41 @@ def test_a_refused_resume_proposes_only_what_a_resume_may_change(
     _, pairs = split(shlex.split(line.partition(": ")[2]))
     assert dict(pairs) == {"engine.count": "1", "learner.ranks": "4"}
     assert fitted_run(resumed(tmp_path, of_flags(pairs)), gpus(5)).learner.ranks == 4
+
+
+def test_a_resume_on_more_smaller_gpus_gets_more_engines_and_ranks_that_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = run(gpus(8, 80.0), model="Qwen2.5-7B")
+    assert (recorded.engine.placement, recorded.engine.count, recorded.learner.ranks) == ("colocate", 4, 8)
+    smaller = gpus(8, 32.0, nodes=2)
+    message = resuming(tmp_path, monkeypatch, smaller, recorded)
+    flags = "--learner.zero_stage 3 --engine.count 8 --learner.ranks 16"
+    assert f"\nnearest setting that fits: {flags}\n" in message
+    _, pairs = split(shlex.split(flags))
+    assert fitted_run(resumed(tmp_path, of_flags(pairs)), smaller).learner.ranks == 16
+
+
+def test_a_resume_that_is_tight_is_proposed_before_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = run(gpus(8, 180.0), model="Qwen2.5-7B")
+    *_, tight, machines, _ = resuming(tmp_path, monkeypatch, gpus(8, 60.0), recorded).splitlines()
+    assert tight == "nearest setting: --learner.zero_stage 3 (tight: it may run out of memory)"
+    assert machines.startswith("on 2 machines it fits with --learner.zero_stage 3 ")
+    assert fitted_run(resumed(tmp_path, of_flags([("learner.zero_stage", "3")])), gpus(8, 60.0)).learner.stage == 3
+
+
+def test_a_proposal_with_another_placement_sets_the_way_of_the_weights_free(tmp_path: Path) -> None:
+    recorded = run(gpus(8, 80.0), model="Qwen2.5-7B")
+    assert (recorded.engine.placement, recorded.weights.transfer) == ("colocate", "ipc")
+    (tmp_path / "config.toml").write_text(to_toml(recorded))
+    other, smaller = load(tmp_path / "config.toml"), gpus(8, 24.0, nodes=2)
+    with pytest.raises(ConfigError) as caught:
+        fitted_run(other, smaller)
+    [line] = [line for line in str(caught.value).splitlines() if line.startswith("nearest setting that fits: ")]
+    _, pairs = split(shlex.split(line.partition(": ")[2]))
+    assert dict(pairs)["engine.placement"] == "separate"
+    assert dict(pairs)["weights.transfer"] == "auto"
+    assert fitted_run(load(tmp_path / "config.toml", of_flags(pairs)), smaller).weights.transfer == "nccl"
 
 
 @pytest.mark.parametrize(

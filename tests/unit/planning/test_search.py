@@ -48,6 +48,8 @@ def test_cores_have_no_more_engines_than_samples() -> None:
     few = config(rollout__prompts=1, rollout__group_size=4)
     counts = {engines for _, engines, *_ in tried(Hardware(cores=1_000_000), {"rollout.max_staleness": 0}, few)}
     assert counts == {1, 2, 3, 4}
+    asked = {"rollout.max_staleness": 0, "engine.count": 5}
+    assert {engines for _, engines, *_ in tried(Hardware(cores=8), asked, few)} == {5}
 
 
 def test_engines_of_several_gpus_take_as_many() -> None:
