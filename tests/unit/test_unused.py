@@ -132,6 +132,12 @@ def test_tests_of_environments_read_the_testing_kit_alone(tmp_path: Path) -> Non
     assert [str(definition) for definition in unused(tmp_path)] == ["agentrl/env/testing/a.py: lonely"]
 
 
+def test_functions_of_one_name_that_return_different_classes_tell_none(tmp_path: Path) -> None:
+    plant(tmp_path, "agentrl/a.py", "class A:\n    size: int\ndef of() -> A: ...\ndef use(): found = of(); found.size\nuse()")
+    plant(tmp_path, "agentrl/b.py", "class B: ...\ndef of() -> B: ...\nof()")
+    assert unused(tmp_path) == []
+
+
 def test_a_validator_is_read_by_pydantic(tmp_path: Path) -> None:
     plant(tmp_path, "agentrl/a.py", "class A:\n    @model_validator(mode='after')\n    def fits(self): ...\nA()")
     assert unused(tmp_path) == []

@@ -236,9 +236,10 @@ def _last(node: ast.AST) -> str:
 def unread(files: list[Source], readers: list[Source], words: set[str]) -> list[Definition]:
     """Definitions of `files` that no reader reads, except inside the definition; `words` are read by documents."""
     known = classes(readers)
-    functions = {
-        node.name: class_of(node.returns) for file in readers for node in file.tree.body if isinstance(node, Function)
-    }
+    functions: dict[str, str] = {}
+    for node in (node for file in readers for node in file.tree.body if isinstance(node, Function)):
+        kind = class_of(node.returns)
+        functions[node.name] = kind if functions.get(node.name, kind) == kind else ANY  # files have functions alike
     by_name: dict[str, list[Read]] = {}
     for read in (read for file in readers for read in reads(file, known, functions)):
         by_name.setdefault(read.name, []).append(read)
