@@ -22,8 +22,6 @@ from agentrl.weights.publisher import Refill
 HEARTBEAT_S = 2.0
 ANSWER_S = 120.0
 END_S = 6.0
-NOWHERE = "no machine"
-"""In place of the machine of engines that wait for one: when their time runs out together, that is one incident."""
 
 
 class NoRoomError(AgentRLError):
@@ -180,12 +178,11 @@ class Engines:
                 break
             if isinstance(error, RunError | LearnerError):  # a learner that fails in the refill loses every engine
                 raise error
-            has_none = isinstance(error, NoRoomError)
-            if has_none and self.serving():
+            if isinstance(error, NoRoomError) and self.serving():
                 self._restarts.waits(name, str(error))
                 continue
             why = str(as_run_error(error))
-            self._restarts.lost("engines", {name: NOWHERE if has_none else ""}, why)
+            self._restarts.lost("engines", {name: ""}, why)
         self._restarts.back(name)
         self._run(self._workers.engine_restarted(engine_id, self._engines[engine_id], self.model))
 

@@ -115,11 +115,10 @@ def plan_micro_batches(trees: Sequence[PrefixTree], ranks: int, budget: int) -> 
 def _dealt(bins: Sequence[list[PrefixTree]], ranks: int) -> list[list[list[PrefixTree]]]:
     """Deal the micro-batches to ranks, those of about the same size at the same time, because ranks wait for another.
 
-    Only the last one may be empty on some ranks.
+    Fewer than there are ranks are empty, and come last.
     """
-    full = sorted(filter(None, bins), key=lambda content: -sum(tree.tokens for tree in content))
-    full += [[] for _ in range(-len(full) % ranks)]
-    return [full[rank::ranks] for rank in range(ranks)]
+    largest = sorted(bins, key=lambda content: -sum(tree.tokens for tree in content))
+    return [largest[rank::ranks] for rank in range(ranks)]
 
 
 def _balanced(parts: Sequence[PrefixTree], count: int) -> list[list[PrefixTree]]:

@@ -40,7 +40,8 @@ class Restarts:
     """Appends to restarts.jsonl in a run folder; `note` shows the user what is lost and what is back.
 
     After more than `most` incidents of a kind the run ends: `engine.restarts`. What one cause takes is one incident,
-    and so is what a machine loses within TOGETHER_S, because it may be lost itself.
+    and so is what a machine loses within TOGETHER_S, because it may be lost itself. So are replacements that fail
+    before they are on a machine: together they have waited for one, or were placed on one that was being lost.
     """
 
     def __init__(self, folder: RunFolder, most: int, note: Callable[[str], None]) -> None:
@@ -49,7 +50,7 @@ class Restarts:
         self._incidents: dict[tuple[str, str], _Incident] = {}
 
     def lost(self, kind: str, hosts: Mapping[str, str], why: str) -> None:
-        """Show and record that processes are lost for one cause; `hosts` has their machines, "" if it does not matter.
+        """Show and record that processes are lost for one cause; `hosts` has their machines, "" if there is none yet.
 
         Raises RunError after too many incidents of this kind.
         """
@@ -63,7 +64,7 @@ class Restarts:
 
     def _is_new(self, kind: str, process: str, host: str) -> bool:
         """Return whether the loss of a process is an incident of its own, and begin it."""
-        now, incident = time.monotonic(), self._incidents.get((kind, host)) if host else None
+        now, incident = time.monotonic(), self._incidents.get((kind, host))
         if incident is None or not incident.includes(process, now):
             self._incidents[kind, host] = _Incident(now, {process})
             return True

@@ -145,7 +145,7 @@ def test_what_a_cluster_loses_is_replaced_or_named_and_resumed(five: list[Host],
     head, learner_1, learner_2, engine_1, engine_2 = five
     placed = {"engine.nodes": "engine", "engine.count": 4, "learner.nodes": "learner", "learner.ranks": 2}
     placed |= {"rollout.nodes": "engine", "rollout.workers": 4}
-    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 3})
+    given = flags(shared, "run", **placed, **{"steps": 1000, "checkpoint.every": 2, "engine.restarts": 4})
     engines, workers = ([f"{role} {number}" for number in range(4)] for role in ("engine", "rollout worker"))
     folder = RunFolder(shared / "run")
     run = Command(head, shared / "run.log", ["train", *given])

@@ -133,7 +133,11 @@ def test_tests_of_environments_read_the_testing_kit_alone(tmp_path: Path) -> Non
 
 
 def test_functions_of_one_name_that_return_different_classes_tell_none(tmp_path: Path) -> None:
-    plant(tmp_path, "agentrl/a.py", "class A:\n    size: int\ndef of() -> A: ...\ndef use(): found = of(); found.size\nuse()")
+    plant(
+        tmp_path,
+        "agentrl/a.py",
+        "class A:\n    size: int\ndef of() -> A: ...\ndef use(): found = of(); found.size\nuse()",
+    )
     plant(tmp_path, "agentrl/b.py", "class B: ...\ndef of() -> B: ...\nof()")
     assert unused(tmp_path) == []
 

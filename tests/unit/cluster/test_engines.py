@@ -41,6 +41,7 @@ class Process:
     async def make(self, *args: Any, deadline_s: float) -> int:
         await asyncio.sleep(0)
         self.object, self.made_with = self.spec.factory(*self.spec.args), args
+        self.host = f"the machine of {self.name}"
         return 1
 
     async def devices(self, deadline_s: float) -> list[str]:
@@ -325,10 +326,11 @@ class Full(Processes):
 
     is_full = False
     times_out: asyncio.Event | None = None
+    error: AgentRLError = DeadlineError("start took longer than 600 s")
 
     async def never(self, deadline_s: float) -> tuple[str, int]:
         await (self.times_out.wait() if self.times_out else asyncio.sleep(0))
-        raise DeadlineError(f"start took longer than {deadline_s:.0f} s")
+        raise self.error
 
 
 async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Path) -> None:
@@ -352,10 +354,12 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     await run.close()
 
 
-async def test_engines_that_wait_for_the_same_machine_are_one_incident_each_time_they_wait_in_vain(
-    tmp_path: Path,
+@pytest.mark.parametrize("error", [Full.error, AgentRLError("its process died during start")])
+async def test_engines_that_wait_for_a_machine_in_vain_or_are_placed_on_one_that_is_being_lost_are_one_incident(
+    tmp_path: Path, error: AgentRLError
 ) -> None:
     cluster = Full()
+    cluster.error = error
     run = Run(tmp_path, count=8, restarts=3, processes=cluster)
     await run.start()
     cluster.is_full, cluster.times_out = True, asyncio.Event()
