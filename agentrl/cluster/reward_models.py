@@ -170,7 +170,7 @@ class RewardModels:
                 why = ""
             except AgentRLError as error:
                 why = str(error)
-                self._restarts.lost("reward models", {f"reward model {keys.name}": ""}, why)
+                self._restarts.lost("reward models", {f"reward model {keys.name}": self._servers[keys.name].host}, why)
 
     async def _replace(self, keys: RewardModelKeys) -> None:
         await self._end(self._servers[keys.name])

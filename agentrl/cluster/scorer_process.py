@@ -53,7 +53,7 @@ class ScorerProcess:
                 )
                 return scores
             except (LearnerDiedError, DeadlineError) as error:
-                self._restarts.lost("scorers", {self._spec.name: ""}, str(error))
+                self._restarts.lost("scorers", {self._spec.name: self._actor.host}, str(error))
                 if isinstance(error, DeadlineError) and is_late:
                     raise
                 why, is_late = str(error), isinstance(error, DeadlineError)

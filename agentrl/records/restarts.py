@@ -40,8 +40,8 @@ class Restarts:
     """Appends to restarts.jsonl in a run folder; `note` shows the user what is lost and what is back.
 
     After more than `most` incidents of a kind the run ends: `engine.restarts`. What one cause takes is one incident,
-    and so is what a machine loses within TOGETHER_S, because it may be lost itself. So are replacements that fail
-    before they are on a machine: together they have waited for one, or were placed on one that was being lost.
+    and so is what a machine loses within TOGETHER_S, because it may be lost itself. So are replacements that fail as
+    they start: together they have waited for a machine, or were placed on one that was being lost.
     """
 
     def __init__(self, folder: RunFolder, most: int, note: Callable[[str], None]) -> None:
@@ -50,7 +50,7 @@ class Restarts:
         self._incidents: dict[tuple[str, str], _Incident] = {}
 
     def lost(self, kind: str, hosts: Mapping[str, str], why: str) -> None:
-        """Show and record that processes are lost for one cause; `hosts` has their machines, "" if there is none yet.
+        """Show and record processes that are lost for one cause; `hosts` has their machines, "" of one that never ran.
 
         Raises RunError after too many incidents of this kind.
         """
