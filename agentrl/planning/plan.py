@@ -78,7 +78,7 @@ class Plan:
         """Memory by device and phase."""
         return tuple(needs_of(self.config, self.models, self.hardware))
 
-    @property
+    @cached_property
     def fits(self) -> bool:
         """Whether every need fits. Counts no further than to the first that does not."""
         return all(need.fit is Fit.FITS for need in needs_of(self.config, self.models, self.hardware))

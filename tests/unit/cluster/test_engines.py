@@ -340,8 +340,8 @@ async def test_an_engine_without_a_machine_waits_while_others_serve(tmp_path: Pa
     cluster.is_full = True
     run.replace(0, "its machine died")
     assert set(await run.events(10)) == {("lost: its machine died", 0)}
-    waits = "engine 0 still waits to be replaced: no machine started engine 0 within 600 s: none has room, "
-    assert {note.startswith(waits) for note in run.notes[1:]} == {True}
+    why = "no machine started engine 0 within 600 s: none has room, or its process starts too slowly"
+    assert set(run.notes[1:]) == {f"engine 0 still waits to be replaced: {why}"}
     assert len(read_restarts(run.folder)) == 1
     cluster.is_full = False
     while (await run.events(1)) != [("restarted", 0)]:
